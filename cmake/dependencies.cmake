@@ -1,0 +1,22 @@
+# Everything here is a Debian 12 package; scripts/setup installs them. All but libc are linked statically.
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(tomlplusplus REQUIRED)
+find_package(CLI11 REQUIRED)
+
+# OpenBLAS: the pthread flavour, run with one thread per call. The flavour is named, so that whatever the
+# system's BLAS alternative points to does not change what we link.
+find_path(OPENBLAS_INCLUDE cblas.h
+  HINTS /usr/include/${CMAKE_LIBRARY_ARCHITECTURE}/openblas-pthread PATH_SUFFIXES openblas-pthread REQUIRED)
+find_library(OPENBLAS_LIBRARY NAMES libopenblas.a openblas
+  HINTS /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/openblas-pthread PATH_SUFFIXES openblas-pthread REQUIRED)
+# The archive holds LAPACK too, which wants Fortran's runtime; nothing of it is linked in unless it is used.
+add_library(ls_openblas INTERFACE)
+target_include_directories(ls_openblas SYSTEM INTERFACE ${OPENBLAS_INCLUDE})
+target_link_libraries(ls_openblas INTERFACE ${OPENBLAS_LIBRARY} Threads::Threads)
+
+find_path(XXHASH_INCLUDE xxhash.h REQUIRED)
+add_library(ls_xxhash INTERFACE)
+target_include_directories(ls_xxhash SYSTEM INTERFACE ${XXHASH_INCLUDE})
+target_compile_definitions(ls_xxhash INTERFACE XXH_INLINE_ALL)

@@ -1,0 +1,22 @@
+# One interface target carries the flags of every module, so that a module's own file lists only what it is made of.
+add_library(ls_flags INTERFACE)
+target_include_directories(ls_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
+target_compile_options(ls_flags INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -fopenmp-simd -fno-math-errno -fno-trapping-math
+  -ffp-contract=fast)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(ls_flags INTERFACE -Wno-restrict)  # g++ 12 sees overlap in every "text" + std::string
+endif()
+if(CMAKE_BUILD_TYPE STREQUAL "Release")
+  target_compile_options(ls_flags INTERFACE -O3)
+endif()
+if(LONGSTRIDE_SANITIZE)
+  target_compile_options(ls_flags INTERFACE -fsanitize=${LONGSTRIDE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1)
+  target_link_options(ls_flags INTERFACE -fsanitize=${LONGSTRIDE_SANITIZE})
+endif()
+if(LONGSTRIDE_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "LONGSTRIDE_FUZZ needs clang: cmake --preset fuzz")
+  endif()
+  target_compile_options(ls_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()

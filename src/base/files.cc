@@ -1,0 +1,202 @@
+#include "base/files.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "xxhash.h"
+
+namespace longstride {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void fail(const char* doing, const fs::path& path, int error) {
+  const char* hint = "";
+  switch (error) {
+    case ENOENT: hint = "check the path"; break;
+    case EACCES:
+    case EROFS:
+    case EPERM: hint = "check the permissions, or choose another directory"; break;
+    case ENOSPC:
+    case EDQUOT: hint = "free some disk space, or choose another directory; earlier saves are untouched"; break;
+    case EFBIG: hint = "raise the file size limit (ulimit -f), or choose another directory; earlier saves are untouched"; break;
+    default: break;
+  }
+  throw Error(fmt::format("cannot {} {}: {}", doing, path.string(), std::strerror(error)), hint);
+}
+
+void sync_path(const fs::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) fail("open", path, errno);
+  const int failed = ::fsync(fd) != 0 ? errno : 0;
+  ::close(fd);
+  // Some file systems do not sync directories; they say EINVAL.
+  if (failed != 0 && failed != EINVAL) fail("sync", path, failed);
+}
+
+fs::path parent_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
+
+XXH3_state_t* hash_of(void* p) { return static_cast<XXH3_state_t*>(p); }
+
+constexpr const char* kUnfinished = ".unfinished-";
+
+}  // namespace
+
+MappedFile::MappedFile(const fs::path& path) : path_(path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) fail("open", path, errno);
+  struct stat info {};
+  if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    ::close(fd);
+    throw Error(fmt::format("{}: not a regular file", path.string()), "name a file, not a directory or a device");
+  }
+  size_ = static_cast<std::size_t>(info.st_size);
+  if (size_ > 0) {
+    void* p = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED) {
+      const int error = errno;
+      ::close(fd);
+      fail("map", path, error);
+    }
+    data_ = static_cast<const std::byte*>(p);
+  }
+  ::close(fd);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept { *this = std::move(other); }
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+std::string read_text(const fs::path& path) {
+  const MappedFile file(path);
+  const auto bytes = file.bytes();
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+FileWriter::FileWriter(const fs::path& path) : path_(path) {
+  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd_ < 0) fail("create", path, errno);
+  hash_ = XXH3_createState();
+  XXH3_64bits_reset(hash_of(hash_));
+}
+
+FileWriter::~FileWriter() {
+  if (fd_ >= 0) ::close(fd_);
+  XXH3_freeState(hash_of(hash_));
+}
+
+void FileWriter::write(std::span<const std::byte> bytes) {
+  LS_CHECK(fd_ >= 0, "{} is finished", path_.string());
+  XXH3_64bits_update(hash_of(hash_), bytes.data(), bytes.size());
+  const std::byte* at = bytes.data();
+  std::size_t left = bytes.size();
+  while (left > 0) {
+    const ssize_t n = ::write(fd_, at, left);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail("write", path_, errno);
+    at += n;
+    left -= static_cast<std::size_t>(n);
+  }
+  written_ += bytes.size();
+}
+
+void FileWriter::write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
+
+void FileWriter::finish() {
+  if (::fsync(fd_) != 0 && errno != EINVAL) fail("sync", path_, errno);
+  const int failed = ::close(std::exchange(fd_, -1)) != 0 ? errno : 0;
+  if (failed != 0) fail("close", path_, failed);
+}
+
+std::uint64_t FileWriter::checksum() const { return XXH3_64bits_digest(hash_of(hash_)); }
+
+std::uint64_t checksum_of_file(const fs::path& path) {
+  const MappedFile file(path);
+  return XXH3_64bits(file.bytes().data(), file.bytes().size());
+}
+
+std::uint64_t checksum_of_text(std::string_view text) { return XXH3_64bits(text.data(), text.size()); }
+
+void write_file_atomic(const fs::path& path, std::string_view text) {
+  const fs::path temporary = path.string() + kUnfinished + std::to_string(::getpid());
+  try {
+    FileWriter writer(temporary);
+    writer.write(text);
+    writer.finish();
+    if (::rename(temporary.c_str(), path.c_str()) != 0) fail("replace", path, errno);
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+  sync_path(parent_of(path));
+}
+
+DirectoryWriter::DirectoryWriter(fs::path target) : target_(std::move(target)) {
+  if (!target_.has_filename()) target_ = target_.parent_path();  // "out/" means "out"
+  temporary_ = parent_of(target_) / ("." + target_.filename().string() + kUnfinished + std::to_string(::getpid()));
+  std::error_code ignored;
+  fs::remove_all(temporary_, ignored);
+  make_writable_directory(temporary_);
+}
+
+DirectoryWriter::~DirectoryWriter() {
+  std::error_code ignored;
+  if (!committed_) fs::remove_all(temporary_, ignored);
+}
+
+void DirectoryWriter::commit() {
+  for (const auto& entry : fs::recursive_directory_iterator(temporary_))
+    if (entry.is_directory()) sync_path(entry.path());
+  sync_path(temporary_);
+  // rename(2) does not replace a directory that has files, so an older one steps aside first; it is dropped only
+  // after the new one has its name.
+  const fs::path old = temporary_.string() + "-replaced";
+  const bool replacing = fs::exists(target_);
+  if (replacing && ::rename(target_.c_str(), old.c_str()) != 0) fail("move aside", target_, errno);
+  if (::rename(temporary_.c_str(), target_.c_str()) != 0) {
+    const int error = errno;
+    if (replacing) (void)::rename(old.c_str(), target_.c_str());
+    fail("rename into place", target_, error);
+  }
+  committed_ = true;
+  sync_path(parent_of(target_));
+  std::error_code ignored;
+  if (replacing) fs::remove_all(old, ignored);
+}
+
+bool is_unfinished_directory(const fs::path& path) {
+  const std::string name = path.filename().string();
+  return name.starts_with(".") && name.find(kUnfinished) != std::string::npos;
+}
+
+void make_writable_directory(const fs::path& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) fail("create directory", path, error.value());
+  // Asking the kernel beats asking the mode bits: a read-only file system or a quota says no here and not later.
+  std::string probe = (path / ".probe-XXXXXX").string();
+  const int fd = ::mkstemp(probe.data());
+  if (fd < 0) fail("write in directory", path, errno);
+  ::close(fd);
+  ::unlink(probe.c_str());
+}
+
+}  // namespace longstride

@@ -1,0 +1,83 @@
+// Files: read-only maps, whole-file reads, and writes that either happen entirely or not at all.
+// All functions throw Error naming the path and the operating system's reason.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace longstride {
+
+// A whole file mapped read-only. Movable; unmapped on destruction. An empty file maps to an empty span.
+class MappedFile {
+ public:
+  MappedFile() = default;
+  explicit MappedFile(const std::filesystem::path& path);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+  const std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+std::string read_text(const std::filesystem::path& path);
+
+// Sequential writer with a running XXH3-64 of all bytes written. `finish` flushes to the disk (fsync) and
+// closes; a writer destroyed without `finish` leaves a file that must not be used.
+class FileWriter {
+ public:
+  explicit FileWriter(const std::filesystem::path& path);
+  FileWriter(const FileWriter&) = delete;
+  FileWriter& operator=(const FileWriter&) = delete;
+  ~FileWriter();
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text);
+  void finish();
+  std::uint64_t bytes_written() const { return written_; }
+  std::uint64_t checksum() const;
+
+ private:
+  std::filesystem::path path_;
+  int fd_ = -1;
+  std::uint64_t written_ = 0;
+  void* hash_ = nullptr;
+};
+
+// XXH3-64 of a whole file, or of a text.
+std::uint64_t checksum_of_file(const std::filesystem::path& path);
+std::uint64_t checksum_of_text(std::string_view text);
+
+// Writes a temporary beside `path`, syncs it and renames it over `path`.
+void write_file_atomic(const std::filesystem::path& path, std::string_view text);
+
+// A directory that appears whole or not at all: fill `path()` (a hidden sibling of `target`), then `commit()`, which
+// syncs it and renames it to `target` (replacing an existing one). Without commit, the temporary is removed.
+class DirectoryWriter {
+ public:
+  explicit DirectoryWriter(std::filesystem::path target);
+  DirectoryWriter(const DirectoryWriter&) = delete;
+  DirectoryWriter& operator=(const DirectoryWriter&) = delete;
+  ~DirectoryWriter();
+  const std::filesystem::path& path() const { return temporary_; }
+  void commit();
+
+ private:
+  std::filesystem::path target_, temporary_;
+  bool committed_ = false;
+};
+
+// True for the names DirectoryWriter gives its temporaries, so that leftovers of a killed process can be found.
+bool is_unfinished_directory(const std::filesystem::path& path);
+
+// Creates the directory and its parents; throws Error if it cannot be created or written to.
+void make_writable_directory(const std::filesystem::path& path);
+
+}  // namespace longstride

@@ -1,0 +1,18 @@
+// JSON through nlohmann-json, with errors that name the file.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace longstride {
+
+using Json = nlohmann::json;
+// Keeps keys in the order they were added: for files that people read.
+using OrderedJson = nlohmann::ordered_json;
+
+// Throws Error if the file is missing, unreadable or not JSON.
+Json read_json(const std::filesystem::path& path);
+Json parse_json(const std::string& text, const std::string& where);
+
+}  // namespace longstride

@@ -1,0 +1,22 @@
+// The subcommands: each adds itself to the parser and returns what to run when it was chosen. One file each.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+
+namespace longstride::cli {
+
+// Exit status of the program: 0 success, 1 a broken invariant or another failure, 2 a user's mistake.
+using Action = std::function<int()>;
+
+void add_train(CLI::App& app, Action& action);
+void add_gradients(CLI::App& app, Action& action);
+void add_inspect(CLI::App& app, Action& action);
+void add_bench(CLI::App& app, Action& action);
+void add_demo(CLI::App& app, Action& action);
+
+// `--device`, checked; "auto" by default.
+void add_device_option(CLI::App& command, std::string& device);
+
+}  // namespace longstride::cli

@@ -1,0 +1,43 @@
+// longstride: trains language models on contexts of millions of tokens on one device.
+#include <fmt/format.h>
+
+#include <exception>
+#include <string>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/commands.h"
+
+namespace longstride::cli {
+
+void add_device_option(CLI::App& command, std::string& device) {
+  command.add_option("--device", device, "cpu, cuda, or auto: cuda where there is one")->check(CLI::IsMember({"auto", "cpu", "cuda"}))->capture_default_str();
+}
+
+}  // namespace longstride::cli
+
+int main(int argc, char** argv) {
+  using namespace longstride;
+  CLI::App app("longstride trains language models on contexts of millions of tokens on one device.", "longstride");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", std::string("longstride ") + LONGSTRIDE_VERSION);
+  cli::Action action;
+  cli::add_train(app, action);
+  cli::add_gradients(app, action);
+  cli::add_bench(app, action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;
+  }
+  try {
+    return action();
+  } catch (const Error& e) {
+    log_line("error: ", e.what());
+    if (!e.hint().empty()) log_line("  hint: ", e.hint());
+    return 2;
+  } catch (const std::exception& e) {
+    log_line("internal error: ", e.what());
+    return 1;
+  }
+}

@@ -1,0 +1,31 @@
+#include "cli/record.h"
+
+#include "observe/flops.h"
+#include "observe/process_memory.h"
+
+namespace longstride::cli {
+
+double flops_of(const ModelConfig& config, std::span<const std::int64_t> document_lengths) {
+  return model_flops({matrix_parameter_count(config), config.layers, config.query_heads, config.head_size, config.windows}, document_lengths);
+}
+
+StepRecord make_record(const StepReport& report, const RunPlan& plan) {
+  StepRecord record;
+  record.step = report.step;
+  record.total_steps = report.total_steps;
+  record.loss = report.loss;
+  record.gradient_norm = report.gradient_norm;
+  record.learning_rate = report.learning_rate;
+  record.tokens = report.tokens;
+  record.targets = report.counted;
+  record.accuracy = static_cast<double>(report.correct) / static_cast<double>(report.counted);
+  record.seconds = {report.total_s, report.forward_s, report.recompute_s, report.backward_s, report.update_s};
+  const RunNeeds& needs = plan.needs;
+  record.bytes = {needs.weights, needs.gradients, needs.optimizer, needs.step.kv_pages, needs.step.kv_gradient_pages, needs.step.workspace, 0};
+  record.memory_limit = needs.available;
+  record.peak_rss = peak_resident_bytes();
+  set_rates(record, flops_of(plan.model.config, report.document_lengths));
+  return record;
+}
+
+}  // namespace longstride::cli

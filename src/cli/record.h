@@ -1,0 +1,13 @@
+// From what the trainer reports to what the observers write.
+#pragma once
+
+#include "observe/step_record.h"
+#include "train/trainer.h"
+
+namespace longstride::cli {
+
+StepRecord make_record(const StepReport& report, const RunPlan& plan);
+// The model's FLOPs for documents of these lengths, forward and backward.
+double flops_of(const ModelConfig& config, std::span<const std::int64_t> document_lengths);
+
+}  // namespace longstride::cli

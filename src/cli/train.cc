@@ -1,0 +1,103 @@
+// longstride train CONFIG.toml [--section.key=value ...] [--dry-run] [--resume]
+#include <atomic>
+#include <csignal>
+#include <filesystem>
+#include <vector>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "base/sizes.h"
+#include "base/thread_pool.h"
+#include "cli/commands.h"
+#include "cli/record.h"
+#include "observe/metrics_file.h"
+#include "train/trainer.h"
+
+namespace longstride::cli {
+namespace {
+
+std::atomic<int> stop_signal{0};
+
+void ask_to_stop(int signal) { stop_signal = signal; }
+
+// A second signal ends the process at once: handlers are for the first only.
+void catch_stop_signals() {
+  struct sigaction action {};
+  action.sa_handler = ask_to_stop;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+  // A file that outgrows its limit should be an error we report, not a signal that ends us.
+  std::signal(SIGXFSZ, SIG_IGN);
+}
+
+// "--a.b=c" and "--a.b c" as left over by the parser, to "a.b=c".
+std::vector<std::string> overrides_from(const std::vector<std::string>& extras) {
+  std::vector<std::string> result;
+  for (std::size_t i = 0; i < extras.size(); ++i) {
+    const std::string& word = extras[i];
+    if (!word.starts_with("--") || word.find('.') == std::string::npos)
+      throw Error(fmt::format("unexpected argument '{}'", word), "settings are given as --section.key=value; longstride train --help lists the options");
+    std::string setting = word.substr(2);
+    if (setting.find('=') == std::string::npos) {
+      if (i + 1 == extras.size()) throw Error(fmt::format("'{}' has no value", word), fmt::format("write {}=VALUE", word));
+      setting += "=" + extras[++i];
+    }
+    result.push_back(setting);
+  }
+  return result;
+}
+
+struct Options {
+  std::string config;
+  bool dry_run = false, resume = false;
+  std::string device;
+};
+
+int train(const Options& options, const std::vector<std::string>& extras) {
+  std::vector<std::string> overrides = overrides_from(extras);
+  if (!options.device.empty()) overrides.push_back("device.name=" + options.device);
+  const TrainConfig config = load_train_config(options.config, overrides);
+  if (config.device.threads > 0) set_thread_count(static_cast<int>(config.device.threads));
+  const std::unique_ptr<Device> device = make_device(config.device.name);
+  RunPlan plan = plan_run(config, *device);
+  fmt::print(stderr, "{}", describe(plan));
+  check_fits(plan);
+  if (options.dry_run) {
+    log_info("dry run: everything checks out, nothing was written");
+    return 0;
+  }
+
+  catch_stop_signals();
+  Trainer trainer(std::move(plan), *device, options.resume);
+  if (trainer.completed_steps() > 0) log_info("resuming after step {}", trainer.completed_steps());
+  MetricsFile metrics(config.metrics.file, trainer.completed_steps());
+  TrainCallbacks callbacks;
+  callbacks.should_stop = [] { return stop_signal != 0; };
+  callbacks.on_save = [](const std::filesystem::path& path) { log_info("saved {}", path.string()); };
+  callbacks.on_step = [&](const StepReport& report) {
+    const StepRecord record = make_record(report, trainer.plan());
+    metrics.append(record);
+    log_info("{}", format_step_line(record));
+  };
+  if (trainer.run(callbacks)) return 0;
+  log_info("stopped by signal {} after step {}; go on with --resume", stop_signal.load(), trainer.completed_steps());
+  return 128 + stop_signal;
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("train", "train a model as a configuration file says (docs/configuration.md)");
+  command->add_option("config", options->config, "TOML file")->required();
+  command->add_flag("--dry-run", options->dry_run, "check everything and show what the run will need, then stop");
+  command->add_flag("--resume", options->resume, "go on from the newest checkpoint of checkpoint.directory");
+  command->add_option("--device", options->device, "the same as --device.name: auto, cpu or cuda");
+  command->allow_extras();
+  command->footer("Any setting of the file can be given as --section.key=value, for instance --training.steps=10.");
+  command->callback([options, command, &action] { action = [options, command] { return train(*options, command->remaining()); }; });
+}
+
+}  // namespace longstride::cli

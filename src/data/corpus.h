@@ -1,0 +1,63 @@
+// Corpus: a long row of tokens, cut into documents, with an optional mask of which tokens count as
+// targets.
+//
+// All positions are token indices from 0 and 64-bit. Nothing is loaded ahead: implementations read
+// from maps of their files. Const calls are thread-safe. Files must not change while a corpus is
+// open.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace longstride {
+
+class Corpus {
+ public:
+  virtual ~Corpus() = default;
+  Corpus() = default;
+  Corpus(const Corpus&) = delete;
+  Corpus& operator=(const Corpus&) = delete;
+
+  virtual std::int64_t tokens() const = 0;
+
+  // Copies tokens [begin, begin + out.size()). Throws Error where a value fits no vocabulary (over
+  // 2^31 - 1); against the model's own vocabulary SampleStream checks.
+  virtual void read(std::int64_t begin, std::span<std::int32_t> out) const = 0;
+
+  // The end (one past the last token) of the document that holds `token`, or `limit` if it does not
+  // end before. token < limit <= tokens(). Costs at most a scan of [token, limit).
+  virtual std::int64_t document_end(std::int64_t token, std::int64_t limit) const = 0;
+
+  // out[i] = 1 where token begin + i may be a target, 0 where the mask excludes it.
+  virtual void read_mask(std::int64_t begin, std::span<std::uint8_t> out) const = 0;
+  // False where read_mask gives ones only.
+  virtual bool has_mask() const = 0;
+
+  // Throws Error where this corpus cannot fit a model with this vocabulary, as far as it is known
+  // without reading all.
+  virtual void check_vocabulary(std::int64_t vocabulary) const = 0;
+
+  // "tokens.bin: token 17": where a token stands, for messages.
+  virtual std::string locate(std::int64_t token) const = 0;
+};
+
+struct CorpusOptions {
+  std::vector<std::filesystem::path> paths = {};
+  std::string format = "u32";  // "u32", "u16" or "text"
+  // The rest is for token files, the last two for a single one (docs/data.md). Empty: none.
+  std::optional<std::int64_t> document_token = {};
+  std::filesystem::path document_index = {};
+  std::filesystem::path loss_mask = {};
+};
+
+// Opens what the options name; several paths follow each other, and no document goes over the end
+// of a file. For text a path may be a directory. Throws Error where a file is missing, empty or
+// malformed.
+std::unique_ptr<Corpus> open_corpus(const CorpusOptions& options);
+
+}  // namespace longstride

@@ -1,0 +1,36 @@
+// JoinedCorpus: several corpora one after the other. No document goes over the end of a part.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "data/corpus.h"
+
+namespace longstride {
+
+class JoinedCorpus final : public Corpus {
+ public:
+  // At least one part, none empty.
+  explicit JoinedCorpus(std::vector<std::unique_ptr<Corpus>> parts);
+
+  std::int64_t tokens() const override { return starts_.back(); }
+  void read(std::int64_t begin, std::span<std::int32_t> out) const override;
+  std::int64_t document_end(std::int64_t token, std::int64_t limit) const override;
+  void read_mask(std::int64_t begin, std::span<std::uint8_t> out) const override;
+  bool has_mask() const override;
+  void check_vocabulary(std::int64_t vocabulary) const override;
+  std::string locate(std::int64_t token) const override;
+
+ private:
+  std::size_t part_of(std::int64_t token) const;
+  // Calls f(part, begin within the part, offset into the range, count) for each part that the range
+  // touches.
+  template <class F>
+  void for_parts(std::int64_t begin, std::int64_t count, const F& f) const;
+
+  std::vector<std::unique_ptr<Corpus>> parts_;
+  std::vector<std::int64_t> starts_{0};
+};
+
+}  // namespace longstride

@@ -1,0 +1,71 @@
+// SampleStream: cuts a corpus into training samples and puts them in order.
+//
+// A data position is one integer: sample(i) is a pure function of (corpus, options, i), for any i
+// >= 0; epoch i / n follows epoch i / n - 1 without an end. Restarting a run needs nothing but the
+// next i.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "data/corpus.h"
+
+namespace longstride {
+
+// The target of a token that has none: the end of a document, or masked.
+inline constexpr std::int32_t kNoTarget = -100;
+
+struct Sample {
+  std::vector<std::int32_t> tokens;
+  // As long as tokens: the next token of the same document, or kNoTarget. At the last token this is
+  // the token that follows in the corpus, where the document goes on there.
+  std::vector<std::int32_t> targets;
+  // Where each document (or part of one) begins in `tokens`; ascending, the first 0.
+  std::vector<std::int64_t> document_starts;
+
+  std::int64_t size() const { return static_cast<std::int64_t>(tokens.size()); }
+  std::int64_t counted_targets() const;
+  // Lengths between the document starts.
+  std::vector<std::int64_t> document_lengths() const;
+};
+
+struct SampleOptions {
+  std::int64_t context = 0;  // tokens of a sample at most, >= 2
+  // True: consecutive stretches of `context` tokens, whatever documents they hold; the last one may
+  // be shorter. False: a document per sample, in pieces of at most `context`.
+  bool pack = true;
+  // A new permutation of all samples in each epoch, from (seed, epoch). False: in the order of the
+  // corpus.
+  bool shuffle = true;
+  std::uint64_t seed = 0;
+  std::int64_t vocabulary = 0;  // tokens must lie in [0, vocabulary)
+};
+
+// Not thread-safe (the permutation of the latest epoch is kept). The corpus must outlive the
+// stream. Holds up to two 64-bit integers per sample.
+class SampleStream {
+ public:
+  // Leaves out samples without a counted target; throws Error if none is left or the vocabulary
+  // cannot fit. Looks at each sample as far as its first counted target, and with pack = false for
+  // the ends of all documents.
+  SampleStream(const Corpus& corpus, const SampleOptions& options);
+
+  // Samples of an epoch, n >= 1.
+  std::int64_t samples_per_epoch() const { return static_cast<std::int64_t>(begins_.size()); }
+  // Throws Error naming file, token, value and vocabulary where a token is out of it.
+  Sample sample(std::int64_t i);
+
+ private:
+  std::int64_t end_of(std::int64_t begin) const;
+  bool has_target(std::int64_t begin, std::int64_t end) const;
+  std::int64_t index_in_epoch(std::int64_t i);
+  void check_tokens(std::int64_t begin, const std::vector<std::int32_t>& tokens) const;
+
+  const Corpus& corpus_;
+  SampleOptions options_;
+  std::vector<std::int64_t> begins_;  // first token of each sample
+  std::vector<std::int64_t> order_;   // the permutation of epoch_; unused without shuffle
+  std::int64_t epoch_ = -1;
+};
+
+}  // namespace longstride

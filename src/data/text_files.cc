@@ -1,0 +1,109 @@
+#include "data/text_files.h"
+
+#include <algorithm>
+#include <system_error>
+
+#include "base/error.h"
+#include "base/files.h"
+
+namespace longstride {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_hidden(const fs::path& path) { return path.filename().string().starts_with("."); }
+
+}  // namespace
+
+TextFiles::TextFiles(const std::vector<fs::path>& paths) {
+  for (const fs::path& path : paths) {
+    std::error_code ignored;
+    if (fs::is_directory(path, ignored)) {
+      add_directory(path);
+      continue;
+    }
+    const auto size = static_cast<std::int64_t>(MappedFile(path).bytes().size());
+    if (size == 0)
+      throw Error(fmt::format("{}: the file is empty", path.string()),
+                  "name a file with text in it");
+    add(path, size);
+  }
+  LS_CHECK(!files_.empty(), "no paths");
+}
+
+void TextFiles::add(const fs::path& path, std::int64_t size) {
+  files_.push_back(path);
+  starts_.push_back(starts_.back() + size);
+}
+
+void TextFiles::add_directory(const fs::path& directory) {
+  std::vector<std::pair<fs::path, std::int64_t>> found;
+  try {
+    for (auto entry = fs::recursive_directory_iterator(directory);
+         entry != fs::recursive_directory_iterator(); ++entry) {
+      if (is_hidden(entry->path())) {
+        entry.disable_recursion_pending();
+      } else if (entry->is_regular_file() && entry->file_size() > 0) {
+        found.emplace_back(entry->path(), static_cast<std::int64_t>(entry->file_size()));
+      }
+    }
+  } catch (const fs::filesystem_error& error) {
+    throw Error(
+        fmt::format("cannot read directory {}: {}", directory.string(), error.code().message()),
+        "check the permissions");
+  }
+  if (found.empty())
+    throw Error(fmt::format("{}: the directory holds no text", directory.string()),
+                "name a directory with text files in it");
+  // The order of the operating system differs from machine to machine.
+  std::sort(found.begin(), found.end());
+  for (const auto& [path, size] : found) add(path, size);
+}
+
+std::size_t TextFiles::file_of(std::int64_t token) const {
+  return static_cast<std::size_t>(std::upper_bound(starts_.begin(), starts_.end(), token) -
+                                  starts_.begin()) -
+         1;
+}
+
+void TextFiles::read(std::int64_t begin, std::span<std::int32_t> out) const {
+  const auto n = static_cast<std::int64_t>(out.size());
+  LS_CHECK(begin >= 0 && begin + n <= tokens(), "bytes {}+{} of {}", begin, n, tokens());
+  std::size_t written = 0;
+  for (std::size_t i = n == 0 ? files_.size() : file_of(begin); written < out.size(); ++i) {
+    const MappedFile file(files_[i]);
+    const auto bytes = file.bytes();
+    if (static_cast<std::int64_t>(bytes.size()) != starts_[i + 1] - starts_[i])
+      throw Error(fmt::format("{} has changed while it was in use", files_[i].string()),
+                  "start again, and leave the data alone during a run");
+    auto at = static_cast<std::size_t>(begin + static_cast<std::int64_t>(written) - starts_[i]);
+    while (at < bytes.size() && written < out.size())
+      out[written++] = static_cast<std::int32_t>(bytes[at++]);
+  }
+}
+
+std::int64_t TextFiles::document_end(std::int64_t token, std::int64_t limit) const {
+  LS_CHECK(token >= 0 && token < limit && limit <= tokens(), "token {}, limit {} of {}", token,
+           limit, tokens());
+  return std::min(limit, starts_[file_of(token) + 1]);
+}
+
+void TextFiles::read_mask(std::int64_t begin, std::span<std::uint8_t> out) const {
+  LS_CHECK(begin >= 0 && begin + static_cast<std::int64_t>(out.size()) <= tokens(),
+           "mask {}+{} of {}", begin, out.size(), tokens());
+  std::fill(out.begin(), out.end(), std::uint8_t{1});
+}
+
+void TextFiles::check_vocabulary(std::int64_t vocabulary) const {
+  if (vocabulary < 256)
+    throw Error(
+        fmt::format("text by bytes needs a vocabulary of 256, but the model has {}", vocabulary),
+        "choose another model, or give tokens as u32 or u16");
+}
+
+std::string TextFiles::locate(std::int64_t token) const {
+  const std::size_t i = file_of(token);
+  return fmt::format("{}: byte {}", files_[i].string(), token - starts_[i]);
+}
+
+}  // namespace longstride

@@ -1,0 +1,38 @@
+// TextFiles: plain text by bytes (vocabulary 256). Each file is one document. Files are mapped
+// while they are read and not between, so that a directory may hold any number of them.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+#include "data/corpus.h"
+
+namespace longstride {
+
+class TextFiles final : public Corpus {
+ public:
+  // A path is a file or a directory; a directory stands for all regular files below it, in the
+  // order of their names, without hidden and empty ones. Throws Error if a named file is missing or
+  // empty, or if a directory has no text.
+  explicit TextFiles(const std::vector<std::filesystem::path>& paths);
+
+  std::int64_t tokens() const override { return starts_.back(); }
+  void read(std::int64_t begin, std::span<std::int32_t> out) const override;
+  std::int64_t document_end(std::int64_t token, std::int64_t limit) const override;
+  void read_mask(std::int64_t begin, std::span<std::uint8_t> out) const override;
+  bool has_mask() const override { return false; }
+  void check_vocabulary(std::int64_t vocabulary) const override;
+  std::string locate(std::int64_t token) const override;
+
+ private:
+  void add(const std::filesystem::path& path, std::int64_t size);
+  void add_directory(const std::filesystem::path& path);
+  std::size_t file_of(std::int64_t token) const;
+
+  std::vector<std::filesystem::path> files_;
+  std::vector<std::int64_t> starts_{
+      0};  // starts_[i] = first token of file i; one more than there are files
+};
+
+}  // namespace longstride

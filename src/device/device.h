@@ -1,0 +1,61 @@
+// Devices: where tensors live and operations run. Model and training code hold a Device& and never ask which it is.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace longstride {
+
+enum class DeviceKind : std::uint8_t { kCpu, kCuda, kShapes };
+
+// An ordered queue of operations. On the CPU an operation has run when its call returns. The queue of a kShapes
+// device runs nothing: recording passes use it to learn sizes and lifetimes from the real layer code.
+class Stream {
+ public:
+  explicit Stream(DeviceKind kind) : kind_(kind) {}
+  virtual ~Stream() = default;
+  DeviceKind kind() const { return kind_; }
+  virtual void synchronize() {}
+
+ private:
+  DeviceKind kind_;
+};
+
+// A block of device memory, 256-byte aligned, zeroed. Freed on destruction.
+class Memory {
+ public:
+  virtual ~Memory() = default;
+  virtual std::byte* data() const = 0;
+  virtual std::int64_t bytes() const = 0;
+};
+
+// Thread-safe. Outlives the memory it gave.
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual DeviceKind kind() const = 0;
+  virtual std::string name() const = 0;
+  virtual Stream& stream() = 0;
+  // Throws Error (what was asked, what is free) when the device has not that much.
+  virtual std::unique_ptr<Memory> allocate(std::int64_t bytes, const std::string& what) = 0;
+  virtual void copy_to_host(void* host, const void* device, std::int64_t bytes) = 0;
+  virtual void copy_from_host(void* device, const void* host, std::int64_t bytes) = 0;
+  virtual void zero(void* device, std::int64_t bytes) = 0;
+  // Bytes that `allocate` has given out and not got back.
+  virtual std::int64_t allocated_bytes() const = 0;
+  // What could still be allocated: the machine's and its cgroup's limit on the CPU.
+  virtual std::int64_t available_bytes() const = 0;
+};
+
+std::unique_ptr<Device> make_cpu_device();
+// Throws Error where this build or this machine has no CUDA.
+std::unique_ptr<Device> make_cuda_device();
+bool cuda_is_available();
+// `name` is "cpu", "cuda" or "auto" (cuda where there is one).
+std::unique_ptr<Device> make_device(const std::string& name);
+// Runs nothing, allocates nothing: for recording passes.
+Device& shapes_device();
+
+}  // namespace longstride

@@ -1,0 +1,48 @@
+// The device of recording passes: it has all the memory one could ask for, and none of it can be touched.
+#include <limits>
+
+#include "base/error.h"
+#include "device/device.h"
+
+namespace longstride {
+namespace {
+
+class ShapesMemory final : public Memory {
+ public:
+  explicit ShapesMemory(std::int64_t bytes) : bytes_(bytes) {}
+  std::byte* data() const override { return nullptr; }
+  std::int64_t bytes() const override { return bytes_; }
+
+ private:
+  std::int64_t bytes_;
+};
+
+class ShapesDevice final : public Device {
+ public:
+  DeviceKind kind() const override { return DeviceKind::kShapes; }
+  std::string name() const override { return "shapes"; }
+  Stream& stream() override { return stream_; }
+  std::unique_ptr<Memory> allocate(std::int64_t bytes, const std::string& what) override {
+    LS_CHECK(bytes >= 0, "{} bytes for {}", bytes, what);
+    return std::make_unique<ShapesMemory>(bytes);
+  }
+  void copy_to_host(void*, const void*, std::int64_t bytes) override {
+    LS_CHECK(false, "{} bytes read from a device of shapes, which holds no values", bytes);
+  }
+  void copy_from_host(void*, const void*, std::int64_t) override {}
+  void zero(void*, std::int64_t) override {}
+  std::int64_t allocated_bytes() const override { return 0; }
+  std::int64_t available_bytes() const override { return std::numeric_limits<std::int64_t>::max(); }
+
+ private:
+  Stream stream_{DeviceKind::kShapes};
+};
+
+}  // namespace
+
+Device& shapes_device() {
+  static ShapesDevice device;
+  return device;
+}
+
+}  // namespace longstride

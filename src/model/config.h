@@ -1,0 +1,78 @@
+// ModelConfig: what a Hugging Face config.json says about a model, checked. Plain data.
+//
+// A field that would change the result and is not supported is refused by name; an unknown field
+// that is set to something is mentioned in a warning and otherwise ignored, as transformers does.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "tensor/dtype.h"
+
+namespace longstride {
+
+enum class Architecture : std::uint8_t { kQwen2, kQwen3, kLlama, kMistral };
+
+// The model_type of config.json: "qwen2", "qwen3", "llama", "mistral".
+std::string_view name_of(Architecture architecture);
+
+enum class RopeType : std::uint8_t { kDefault, kLinear, kLlama3, kYarn };
+
+std::string_view name_of(RopeType type);
+
+struct RopeConfig {
+  RopeType type = RopeType::kDefault;
+  double theta = 10000.0;
+  double factor = 1.0;                  // linear, llama3, yarn
+  std::int64_t original_positions = 0;  // llama3, yarn: context length before scaling
+  double low_freq_factor = 1.0;         // llama3
+  double high_freq_factor = 4.0;        // llama3
+  double beta_fast = 32.0;              // yarn, as the ones below
+  double beta_slow = 1.0;
+  bool truncate = true;
+  std::optional<double> attention_factor, mscale, mscale_all_dim;
+};
+
+struct ModelConfig {
+  Architecture architecture = Architecture::kLlama;
+  std::int64_t hidden_size = 0;
+  std::int64_t layers = 0;
+  std::int64_t query_heads = 0;
+  std::int64_t kv_heads = 0;   // divides query_heads
+  std::int64_t head_size = 0;  // even; need not be hidden_size / query_heads
+  std::int64_t ffn_size = 0;
+  std::int64_t vocabulary = 0;
+  double rms_eps = 1e-6;
+  bool tied_embeddings = false;
+  bool qkv_bias = false;
+  bool output_bias = false;
+  bool mlp_bias = false;
+  bool qk_norm = false;  // RMS norm of every head's q and k, before the rotation
+  // One per layer: a query sees itself and the window - 1 tokens before it; 0 sees all earlier
+  // tokens.
+  std::vector<std::int64_t> windows;
+  RopeConfig rope;
+  std::int64_t max_positions = 0;
+  double initializer_range = 0.02;
+  std::optional<DType> dtype;  // what config.json says the weights are stored as; the files decide
+  Json raw;                    // config.json as it was read, for writing it back
+};
+
+// `where` (a path) begins every error's message.
+ModelConfig parse_config(const Json& json, const std::string& where);
+// Reads `directory`/config.json.
+ModelConfig read_config(const std::filesystem::path& directory);
+
+// All parameters; tied embeddings count once.
+std::int64_t parameter_count(const ModelConfig& config);
+// Weights that a token is multiplied with in matrix products: the projections of all layers and the
+// head (also where it is tied), but not the embedding lookup. Forward and backward cost 6
+// operations per token for each.
+std::int64_t matrix_parameter_count(const ModelConfig& config);
+
+}  // namespace longstride

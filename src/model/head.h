@@ -1,0 +1,30 @@
+// The end of the model over one chunk: final norm, loss head, and both backward.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "model/chunk.h"
+#include "model/parameters.h"
+
+namespace longstride {
+
+struct HeadPass {
+  const ChunkContext& ctx;
+  const ModelParameters& weights;
+  const ModelParameters& gradients;  // final_norm and head +=
+  std::int64_t block_rows = 0;
+  float scale = 1.0f;  // of the losses, in the gradients
+};
+
+// Host side of a chunk: targets in, losses and hits out. Empty in a recording pass.
+struct HeadLosses {
+  std::span<const std::int32_t> targets;
+  float* losses = nullptr;
+  std::int32_t* correct = nullptr;
+};
+
+// Takes the last layer's output and gives the gradient of it.
+Lease head_forward_backward(const HeadPass& pass, Lease x_TD, const HeadLosses& host);
+
+}  // namespace longstride

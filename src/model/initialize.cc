@@ -1,0 +1,49 @@
+// Random weights, drawn on the host in pieces that do not depend on the number of threads.
+#include <algorithm>
+#include <vector>
+
+#include "base/random.h"
+#include "base/thread_pool.h"
+#include "model/host_values.h"
+#include "model/parameters.h"
+
+namespace longstride {
+namespace {
+
+constexpr std::int64_t kPiece = 1 << 14;        // values of one random stream
+constexpr std::int64_t kPiecesAtOnce = 1 << 8;  // bounds the staging buffer: 16 MiB of floats
+
+// What a parameter starts from, by its kind: a matrix has rank 2, norms and biases rank 1.
+float constant_of(const ParameterSpec& spec) { return spec.name.ends_with(".bias") ? 0.0f : 1.0f; }
+
+}  // namespace
+
+void initialize_random(ParameterSet& parameters, const ModelConfig& config, std::uint64_t seed) {
+  if (parameters.data() == nullptr) return;  // a set of shapes
+  std::vector<std::byte> staging;
+  for (std::int64_t p = 0; p < parameters.size(); ++p) {
+    const View view = parameters.view(p);
+    const ParameterSpec& spec = parameters.specs()[static_cast<std::size_t>(p)];
+    const std::int64_t elements = view.elements(), width = size_of(view.dtype());
+    const std::int64_t pieces = (elements + kPiece - 1) / kPiece;
+    for (std::int64_t first = 0; first < pieces; first += kPiecesAtOnce) {
+      const std::int64_t begin = first * kPiece;
+      const std::int64_t end = std::min(elements, (first + kPiecesAtOnce) * kPiece);
+      staging.resize(static_cast<std::size_t>((end - begin) * width));
+      parallel_for((end - begin + kPiece - 1) / kPiece, [&](std::int64_t i) {
+        const std::int64_t from = i * kPiece, count = std::min(kPiece, end - begin - from);
+        std::vector<float> values(static_cast<std::size_t>(count), constant_of(spec));
+        if (spec.shape.rank() == 2) {
+          // One stream per parameter and piece, so that pieces can be drawn in any order.
+          Random random(seed, (static_cast<std::uint64_t>(p) << 32) | static_cast<std::uint64_t>(first + i));
+          for (float& v : values) v = static_cast<float>(config.initializer_range * random.normal());
+        }
+        store_floats(values, view.dtype(), staging.data() + from * width);
+      });
+      parameters.device().copy_from_host(static_cast<std::byte*>(view.data()) + begin * width, staging.data(),
+                                         (end - begin) * width);
+    }
+  }
+}
+
+}  // namespace longstride

@@ -1,0 +1,144 @@
+#include "model/model_directory.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <utility>
+
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "model/host_values.h"
+
+namespace longstride {
+namespace {
+
+constexpr const char* kHead = "lm_head.weight";
+constexpr const char* kEmbedding = "model.embed_tokens.weight";
+
+bool is_weight_type(const TensorInfo& info) {
+  return info.dtype == DType::kF32 || info.dtype == DType::kF16 || info.dtype == DType::kBF16;
+}
+
+// The first few names, and how many more there are.
+std::string some_of(const std::vector<std::string>& names) {
+  constexpr std::size_t kShown = 4;
+  const std::size_t shown = std::min(names.size(), kShown);
+  std::string text = fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
+  if (names.size() > shown) text += fmt::format(" and {} more", names.size() - shown);
+  return text;
+}
+
+// Files of old versions carry the rotary frequencies; they follow from the config.
+bool is_harmless(const std::string& name) { return name.ends_with(".rotary_emb.inv_freq"); }
+
+void check_tensor(const SafetensorsReader& reader, const std::string& name, const Shape& shape) {
+  const TensorInfo& info = reader.info(name);
+  const std::string where = reader.file_of(name).string();
+  if (!is_weight_type(info))
+    throw Error(fmt::format("{}: tensor {} has dtype {}", where, name, info.dtype_name),
+                "weights must be F32, F16 or BF16; quantized ones must be converted first");
+  std::vector<std::int64_t> wanted;
+  for (int i = 0; i < shape.rank(); ++i) wanted.push_back(shape[i]);
+  if (info.shape != wanted)
+    throw Error(fmt::format("{}: tensor {} has shape [{}], but config.json makes it {}", where, name,
+                            fmt::join(info.shape, ", "), shape.to_string()),
+                "config.json and the weights do not belong together");
+}
+
+void copy_checked(const SafetensorsReader& reader, const std::string& name, const View& to, Device& device) {
+  constexpr std::int64_t kPiece = 1 << 20;
+  const std::byte* from = reader.bytes(name).data();
+  const DType dtype = *reader.info(name).dtype;
+  LS_CHECK(to.dtype() == dtype || to.dtype() == DType::kF32, "{} from {} into {}", name, name_of(dtype), name_of(to.dtype()));
+  const std::int64_t pieces = (to.elements() + kPiece - 1) / kPiece;
+  std::vector<std::int64_t> bad(static_cast<std::size_t>(pieces), -1);
+  parallel_for(pieces, [&](std::int64_t piece) {
+    const std::int64_t begin = piece * kPiece, count = std::min(kPiece, to.elements() - begin);
+    const std::byte* source = from + begin * size_of(dtype);
+    const std::int64_t found = first_nonfinite(source, dtype, count);
+    if (found >= 0) bad[static_cast<std::size_t>(piece)] = begin + found;
+    std::byte* target = static_cast<std::byte*>(to.data()) + begin * size_of(to.dtype());
+    if (to.dtype() == dtype) {
+      device.copy_from_host(target, source, count * size_of(dtype));
+    } else {
+      std::vector<float> values(static_cast<std::size_t>(count));
+      load_floats(source, dtype, values);
+      device.copy_from_host(target, values.data(), count * size_of(DType::kF32));
+    }
+  });
+  const auto first = std::ranges::find_if(bad, [](std::int64_t i) { return i >= 0; });
+  if (first == bad.end()) return;
+  float value = 0.0f;
+  load_floats(from + *first * size_of(dtype), dtype, {&value, 1});
+  throw Error(fmt::format("{}: tensor {} holds {} at index {}", reader.file_of(name).string(), name, value, *first),
+              "the weights are broken; go back to a save from before they were");
+}
+
+}  // namespace
+
+ModelDirectory::ModelDirectory(std::filesystem::path path, ModelConfig config, SafetensorsReader reader)
+    : path_(std::move(path)), config_(std::move(config)), reader_(std::move(reader)) {}
+
+ModelDirectory ModelDirectory::open(const std::filesystem::path& path) {
+  if (!std::filesystem::is_directory(path))
+    throw Error(fmt::format("{}: no such directory", path.string()),
+                "a model is a Hugging Face directory with config.json and safetensors");
+  ModelConfig config = read_config(path);
+  ModelDirectory directory(path, std::move(config), SafetensorsReader::open_model(path));
+  directory.check_tensors();
+  return directory;
+}
+
+void ModelDirectory::check_tensors() const {
+  std::set<std::string> expected;
+  std::vector<std::string> missing;
+  for (const ParameterSpec& spec : parameter_specs(config_)) {
+    expected.insert(spec.name);
+    if (!reader_.contains(spec.name)) missing.push_back(spec.name);
+  }
+  if (!missing.empty()) {
+    std::string hint = "config.json and the weights do not belong together, or a file is missing";
+    if (reader_.contains("embed_tokens.weight"))
+      hint = "the weights were saved from the bare model; save them from its ...ForCausalLM class";
+    else if (missing == std::vector<std::string>{kHead})
+      hint = "if the model shares its embedding with its head, set tie_word_embeddings to true in config.json";
+    throw Error(fmt::format("{}: missing tensors: {}", path_.string(), some_of(missing)), hint);
+  }
+  std::vector<std::string> unexpected;
+  for (const std::string& name : reader_.names()) {
+    const bool redundant_head = config_.tied_embeddings && name == kHead;
+    if (!expected.contains(name) && !redundant_head && !is_harmless(name)) unexpected.push_back(name);
+  }
+  if (!unexpected.empty())
+    throw Error(fmt::format("{}: tensors that a {} model of this config.json does not have: {}", path_.string(),
+                            name_of(config_.architecture), some_of(unexpected)),
+                "config.json and the weights do not belong together, or the model is of a kind that is not supported");
+  for (const ParameterSpec& spec : parameter_specs(config_)) check_tensor(reader_, spec.name, spec.shape);
+  if (config_.tied_embeddings && reader_.contains(kHead))
+    check_tensor(reader_, kHead, {config_.vocabulary, config_.hidden_size});
+}
+
+std::vector<DType> ModelDirectory::dtypes() const {
+  std::vector<DType> dtypes;
+  for (const ParameterSpec& spec : parameter_specs(config_)) dtypes.push_back(*reader_.info(spec.name).dtype);
+  return dtypes;
+}
+
+void ModelDirectory::load(ParameterSet& parameters) const {
+  const std::vector<ParameterSpec> specs = parameter_specs(config_);
+  LS_CHECK(static_cast<std::int64_t>(specs.size()) == parameters.size(), "{} parameters for {}", parameters.size(), specs.size());
+  for (std::int64_t i = 0; i < parameters.size(); ++i) {
+    const ParameterSpec& spec = specs[static_cast<std::size_t>(i)];
+    LS_CHECK(spec.name == parameters.specs()[static_cast<std::size_t>(i)].name && spec.shape == parameters.view(i).shape(),
+             "{} {}", spec.name, parameters.view(i).shape().to_string());
+    copy_checked(reader_, spec.name, parameters.view(i), parameters.device());
+  }
+  if (!config_.tied_embeddings || !reader_.contains(kHead)) return;
+  const auto head = reader_.bytes(kHead), embedding = reader_.bytes(kEmbedding);
+  if (reader_.info(kHead).dtype != reader_.info(kEmbedding).dtype || head.size() != embedding.size() ||
+      std::memcmp(head.data(), embedding.data(), head.size()) != 0)
+    throw Error(fmt::format("{}: {} differs from {}, though config.json ties them", reader_.file_of(kHead).string(), kHead, kEmbedding),
+                "set tie_word_embeddings to false in config.json, or remove the tensor");
+}
+
+}  // namespace longstride

@@ -1,0 +1,174 @@
+#include "model/presets.h"
+
+#include <functional>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace longstride {
+namespace {
+
+// What all presets share: the widths and depths of a decoder.
+struct Sizes {
+  std::int64_t hidden, layers, query_heads, kv_heads, ffn, vocabulary, positions;
+};
+
+Json base(const char* model_type, const char* architecture, const char* dtype, const Sizes& s) {
+  return {{"architectures", Json::array({architecture})},
+          {"attention_dropout", 0.0},
+          {"hidden_act", "silu"},
+          {"hidden_size", s.hidden},
+          {"initializer_range", 0.02},
+          {"intermediate_size", s.ffn},
+          {"max_position_embeddings", s.positions},
+          {"model_type", model_type},
+          {"num_attention_heads", s.query_heads},
+          {"num_hidden_layers", s.layers},
+          {"num_key_value_heads", s.kv_heads},
+          {"rms_norm_eps", 1e-6},
+          {"rope_theta", 1000000.0},
+          {"tie_word_embeddings", false},
+          {"torch_dtype", dtype},
+          {"use_cache", true},
+          {"vocab_size", s.vocabulary}};
+}
+
+Json with(Json json, const Json& changes) {
+  json.update(changes);
+  return json;
+}
+
+Json qwen2(const Sizes& s, double eps, bool tied) {
+  return with(base("qwen2", "Qwen2ForCausalLM", "bfloat16", s), {{"bos_token_id", 151643},
+                                                                 {"eos_token_id", 151643},
+                                                                 {"max_window_layers", s.layers},
+                                                                 {"rms_norm_eps", eps},
+                                                                 {"sliding_window", s.positions},
+                                                                 {"tie_word_embeddings", tied},
+                                                                 {"use_sliding_window", false}});
+}
+
+Json qwen3_8b() {
+  return with(base("qwen3", "Qwen3ForCausalLM", "bfloat16", {4096, 36, 32, 8, 12288, 151936, 40960}),
+              {{"attention_bias", false},
+               {"bos_token_id", 151643},
+               {"eos_token_id", 151645},
+               {"head_dim", 128},
+               {"max_window_layers", 36},
+               {"rope_scaling", nullptr},
+               {"sliding_window", nullptr},
+               {"use_sliding_window", false}});
+}
+
+Json llama31_8b() {
+  return with(base("llama", "LlamaForCausalLM", "bfloat16", {4096, 32, 32, 8, 14336, 128256, 131072}),
+              {{"attention_bias", false},
+               {"bos_token_id", 128000},
+               {"eos_token_id", 128001},
+               {"mlp_bias", false},
+               {"rms_norm_eps", 1e-5},
+               {"rope_scaling",
+                {{"factor", 8.0},
+                 {"high_freq_factor", 4.0},
+                 {"low_freq_factor", 1.0},
+                 {"original_max_position_embeddings", 8192},
+                 {"rope_type", "llama3"}}},
+               {"rope_theta", 500000.0}});
+}
+
+// v0.1, the one with a window.
+Json mistral_7b() {
+  return with(base("mistral", "MistralForCausalLM", "bfloat16", {4096, 32, 32, 8, 14336, 32000, 32768}),
+              {{"bos_token_id", 1},
+               {"eos_token_id", 2},
+               {"rms_norm_eps", 1e-5},
+               {"rope_theta", 10000.0},
+               {"sliding_window", 4096}});
+}
+
+// The tiny ones between them have every feature: biases, tied and own heads, a head size of its own, scaled
+// positions, a window. Their vocabulary has room for all bytes and some marks.
+constexpr Sizes kTiny{64, 2, 4, 2, 160, 320, 131072};
+
+Json tiny(const char* model_type, const char* architecture, const Json& changes) {
+  return with(with(base(model_type, architecture, "float32", kTiny), {{"bos_token_id", nullptr}, {"eos_token_id", nullptr}}),
+              changes);
+}
+
+Json tiny_qwen2() {
+  return tiny("qwen2", "Qwen2ForCausalLM", {{"tie_word_embeddings", true}, {"use_sliding_window", false}});
+}
+
+Json tiny_qwen3() { return tiny("qwen3", "Qwen3ForCausalLM", {{"attention_bias", false}, {"head_dim", 32}}); }
+
+Json tiny_llama() {
+  return tiny("llama", "LlamaForCausalLM",
+              {{"attention_bias", false},
+               {"mlp_bias", false},
+               {"rms_norm_eps", 1e-5},
+               {"rope_scaling",
+                {{"factor", 8.0},
+                 {"high_freq_factor", 4.0},
+                 {"low_freq_factor", 1.0},
+                 {"original_max_position_embeddings", 8192},
+                 {"rope_type", "llama3"}}},
+               {"rope_theta", 500000.0}});
+}
+
+Json tiny_mistral() {
+  return tiny("mistral", "MistralForCausalLM", {{"rms_norm_eps", 1e-5}, {"rope_theta", 10000.0}, {"sliding_window", 64}});
+}
+
+Json bench_cpu() {
+  return with(base("llama", "LlamaForCausalLM", "float32", {512, 8, 8, 2, 1536, 32768, 1048576}),
+              {{"attention_bias", false},
+               {"bos_token_id", nullptr},
+               {"eos_token_id", nullptr},
+               {"head_dim", 64},
+               {"mlp_bias", false},
+               {"rms_norm_eps", 1e-5},
+               {"rope_theta", 500000.0}});
+}
+
+struct Preset {
+  const char* name;
+  std::function<Json()> json;
+};
+
+const std::vector<Preset>& presets() {
+  static const std::vector<Preset> all{
+      {"qwen2.5-0.5b", [] { return qwen2({896, 24, 14, 2, 4864, 151936, 32768}, 1e-6, true); }},
+      {"qwen2.5-1.5b", [] { return qwen2({1536, 28, 12, 2, 8960, 151936, 131072}, 1e-6, true); }},
+      {"qwen2.5-7b", [] { return qwen2({3584, 28, 28, 4, 18944, 152064, 131072}, 1e-6, false); }},
+      {"qwen2.5-14b", [] { return qwen2({5120, 48, 40, 8, 13824, 152064, 131072}, 1e-5, false); }},
+      {"qwen2.5-32b", [] { return qwen2({5120, 64, 40, 8, 27648, 152064, 131072}, 1e-5, false); }},
+      {"qwen3-8b", qwen3_8b},
+      {"llama-3.1-8b", llama31_8b},
+      {"mistral-7b", mistral_7b},
+      {"tiny-qwen2", tiny_qwen2},
+      {"tiny-qwen3", tiny_qwen3},
+      {"tiny-llama", tiny_llama},
+      {"tiny-mistral", tiny_mistral},
+      {"bench-cpu", bench_cpu},
+  };
+  return all;
+}
+
+}  // namespace
+
+ModelConfig find_preset(std::string_view name) {
+  for (const Preset& preset : presets())
+    if (name == preset.name) return parse_config(preset.json(), fmt::format("preset {}", name));
+  const std::string near = nearest(name, preset_names());
+  throw Error(fmt::format("there is no preset named \"{}\"", name),
+              near.empty() ? fmt::format("presets are {}", fmt::join(preset_names(), ", "))
+                           : fmt::format("did you mean {}? presets are {}", near, fmt::join(preset_names(), ", ")));
+}
+
+std::vector<std::string> preset_names() {
+  std::vector<std::string> names;
+  for (const Preset& preset : presets()) names.emplace_back(preset.name);
+  return names;
+}
+
+}  // namespace longstride

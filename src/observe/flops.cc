@@ -1,0 +1,31 @@
+#include "observe/flops.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace longstride {
+
+double visible_keys(std::int64_t length, std::int64_t window) {
+  const std::int64_t reach = window > 0 ? std::min(window, length) : length;
+  // The first `reach` queries see 1, 2, ... reach keys, the others `reach` each.
+  const auto n = static_cast<double>(length), w = static_cast<double>(reach);
+  return w * (w + 1) / 2 + (n - w) * w;
+}
+
+double model_flops(const FlopShape& shape, std::span<const std::int64_t> document_lengths) {
+  LS_CHECK(shape.windows.empty() || static_cast<std::int64_t>(shape.windows.size()) == shape.layers,
+           "{} windows for {} layers", shape.windows.size(), shape.layers);
+  const double per_key =
+      3.0 * 4.0 * static_cast<double>(shape.query_heads) * static_cast<double>(shape.head_size);
+  double tokens = 0, keys = 0;
+  for (const std::int64_t length : document_lengths) {
+    tokens += static_cast<double>(length);
+    for (std::int64_t layer = 0; layer < shape.layers; ++layer)
+      keys += visible_keys(
+          length, shape.windows.empty() ? 0 : shape.windows[static_cast<std::size_t>(layer)]);
+  }
+  return 6.0 * static_cast<double>(shape.matrix_parameters) * tokens + per_key * keys;
+}
+
+}  // namespace longstride

@@ -1,0 +1,32 @@
+// MetricsFile: a JSON object per step and line, appended (docs/metrics.md).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "observe/step_record.h"
+
+namespace longstride {
+
+// One writer at a time. A line is in the file when `append` returns, so that a killed process loses
+// none; the next process drops what it will do again.
+class MetricsFile {
+ public:
+  // Creates the file and its directory where missing. Of an existing file the lines up to step
+  // `last_step` stay (0: a new run, none) and the rest goes, atomically; so does a last line cut
+  // short by a crash. Throws Error if the file cannot be written or a line that would stay is not a
+  // record.
+  MetricsFile(const std::filesystem::path& path, std::int64_t last_step);
+  MetricsFile(const MetricsFile&) = delete;
+  MetricsFile& operator=(const MetricsFile&) = delete;
+  ~MetricsFile();
+
+  // Throws Error where the line cannot be written whole (disk full).
+  void append(const StepRecord& record);
+
+ private:
+  std::filesystem::path path_;
+  int fd_ = -1;
+};
+
+}  // namespace longstride

@@ -1,0 +1,64 @@
+// StepRecord: what is known of one optimizer step, and its line for people.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/json.h"
+
+namespace longstride {
+
+struct StepSeconds {
+  double total = 0;
+  double forward = 0;
+  double recompute = 0;  // forward work repeated in the backward pass
+  double backward = 0;   // without recompute
+  double update = 0;     // clipping and optimizer
+};
+
+// Bytes reserved per tenant on the device that trains.
+struct TenantBytes {
+  std::int64_t weights = 0;
+  std::int64_t gradients = 0;
+  std::int64_t optimizer = 0;
+  std::int64_t kv_pages = 0;
+  std::int64_t kv_gradient_pages = 0;
+  std::int64_t workspace = 0;
+  std::int64_t other = 0;
+  std::int64_t total() const {
+    return weights + gradients + optimizer + kv_pages + kv_gradient_pages + workspace + other;
+  }
+};
+
+struct StepRecord {
+  std::int64_t step = 0;  // from 1
+  std::int64_t total_steps = 0;
+  double loss = 0;           // mean over the counted targets of the step
+  double gradient_norm = 0;  // before clipping
+  double learning_rate = 0;
+  std::int64_t tokens = 0;
+  std::int64_t targets = 0;  // counted ones
+  double accuracy = 0;       // share of the counted targets whose largest logit is right
+  StepSeconds seconds;
+  double tokens_per_s = 0;
+  double tflops = 0;          // model FLOPs (observe/flops.h) per second, in 10^12
+  std::optional<double> mfu;  // tflops as a share of the device's peak, where that is known
+  TenantBytes bytes;
+  std::int64_t memory_limit = 0;  // what the device has for us; 0: not known
+  std::int64_t peak_rss = 0;      // of the process
+};
+
+// Fills tokens_per_s, tflops and mfu from tokens, seconds.total and the model FLOPs of the step.
+void set_rates(StepRecord& record, double model_flops,
+               std::optional<double> peak_flops_per_s = std::nullopt);
+
+// step 12/100 | loss 3.2188 | grad 1.204 | lr 1.00e-04 | 1.25 GiB (8%) | 3210 tok/s | 0.123 TFLOP/s
+// [| MFU 41.2%]
+std::string format_step_line(const StepRecord& record);
+
+// One flat object; keys and their meaning are in docs/metrics.md. What is not known or not finite
+// is null.
+OrderedJson record_to_json(const StepRecord& record);
+
+}  // namespace longstride

@@ -1,0 +1,89 @@
+#include "ops/embedding.h"
+
+#include "ops/cases/registry.h"
+
+namespace longstride::ops {
+namespace {
+
+struct Size {
+  std::int64_t T, V, D;
+};
+
+std::string label(const Size& s, DType t) {
+  return fmt::format("T={} V={} D={} {}", s.T, s.V, s.D, name_of(t));
+}
+
+// Tokens all over the vocabulary, the first and the last one among them, many of them more than once.
+void add_tokens(Problem& p, const Size& s) {
+  HostTensor& tokens = p.input("tokens", DType::kI32, {s.T});
+  for (std::int64_t t = 0; t < s.T; ++t) tokens.set(t, static_cast<double>((t * t * 7 + s.V - 1) % s.V));
+  if (s.T > 2) tokens.set(2, 0);
+}
+
+Problem forward_problem(Size s, DType dtype) {
+  Problem p;
+  add_tokens(p, s);
+  p.input("table", dtype, {s.V, s.D});
+  p.output("y", DType::kF32, {s.T, s.D}, 0);
+  p.run = [](Stream& stream, const Bound& v) {
+    embedding_forward(stream, {.tokens_T = v("tokens"), .table_VD = v("table"), .y_TD = v("y")});
+  };
+  p.reference = [=](Values& v) {
+    for (std::int64_t t = 0; t < s.T; ++t) {
+      const auto token = static_cast<std::int64_t>(v["tokens"][t]);
+      for (std::int64_t i = 0; i < s.D; ++i) v["y"][t * s.D + i] = v["table"][token * s.D + i];
+    }
+  };
+  p.bytes = static_cast<double>(s.T * s.D * (4 + size_of(dtype)));
+  return p;
+}
+
+Problem backward_problem(Size s) {
+  Problem p;
+  add_tokens(p, s);
+  p.input("table", DType::kF32, {s.V, s.D});
+  p.input("dy", DType::kF32, {s.T, s.D});
+  p.update("dtable", DType::kF32, {s.V, s.D});
+  p.run = [](Stream& stream, const Bound& v) {
+    embedding_backward(stream,
+                       {.tokens_T = v("tokens"), .dy_TD = v("dy"), .dtable_VD = v("dtable")});
+  };
+  p.reference = [=](Values& v) {
+    for (std::int64_t t = 0; t < s.T; ++t) {
+      const auto token = static_cast<std::int64_t>(v["tokens"][t]);
+      for (std::int64_t i = 0; i < s.D; ++i) v["dtable"][token * s.D + i] += v["dy"][t * s.D + i];
+    }
+  };
+  p.loss = [=](const Values& v) {
+    double sum = 0;
+    for (std::int64_t t = 0; t < s.T; ++t) {
+      const auto token = static_cast<std::int64_t>(v.at("tokens")[t]);
+      for (std::int64_t i = 0; i < s.D; ++i) {
+        sum += v.at("dy")[t * s.D + i] * v.at("table")[token * s.D + i];
+      }
+    }
+    return sum;
+  };
+  p.gradients = {{"table", "dtable"}};
+  p.bytes = static_cast<double>(s.T * s.D * 12);
+  return p;
+}
+
+}  // namespace
+
+std::vector<OpCase> embedding_cases() {
+  OpCase forward{"embedding_forward", {}, {}}, backward{"embedding_backward", {}, {}};
+  for (Size s : {Size{1, 1, 1}, Size{40, 11, 5}, Size{100, 257, 300}}) {
+    for (DType t : {DType::kF32, DType::kBF16, DType::kF16}) {
+      forward.tests.push_back({label(s, t), [=] { return forward_problem(s, t); }});
+    }
+    backward.tests.push_back({label(s, DType::kF32), [=] { return backward_problem(s); }});
+  }
+  const Size real{1024, 32768, 512};
+  forward.benchmarks = {{label(real, DType::kF32), [=] { return forward_problem(real, DType::kF32); }},
+                        {label(real, DType::kBF16), [=] { return forward_problem(real, DType::kBF16); }}};
+  backward.benchmarks = {{label(real, DType::kF32), [=] { return backward_problem(real); }}};
+  return {forward, backward};
+}
+
+}  // namespace longstride::ops

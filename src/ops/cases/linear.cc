@@ -1,0 +1,177 @@
+#include "ops/linear.h"
+
+#include <algorithm>
+
+#include "ops/cases/registry.h"
+
+namespace longstride::ops {
+namespace {
+
+struct Size {
+  std::int64_t R, I, O;
+};
+struct Options {
+  DType dtype = DType::kF32;
+  bool bias = false, accumulate = false;
+};
+
+std::string label(const Size& s, const Options& o) {
+  return fmt::format("R={} I={} O={} {}{}{}", s.R, s.I, s.O, name_of(o.dtype), o.bias ? " bias" : "",
+                     o.accumulate ? " +=" : "");
+}
+
+double flops(const Size& s) { return 2.0 * static_cast<double>(s.R * s.I) * static_cast<double>(s.O); }
+
+// y = x W^T + b, plainly.
+std::vector<double> apply(const Values& v, const Size& s, bool bias) {
+  std::vector<double> y(static_cast<std::size_t>(s.R * s.O));
+  for (std::int64_t r = 0; r < s.R; ++r) {
+    for (std::int64_t o = 0; o < s.O; ++o) {
+      double sum = bias ? v.at("b")[o] : 0;
+      for (std::int64_t i = 0; i < s.I; ++i) sum += v.at("x")[r * s.I + i] * v.at("w")[o * s.I + i];
+      y[r * s.O + o] = sum;
+    }
+  }
+  return y;
+}
+
+std::int64_t scratch_for(const Size& s, DType t) {
+  return linear_scratch_elements(ConstView(nullptr, t, {s.O, s.I}));
+}
+
+Problem forward_problem(Size s, Options o) {
+  Problem p;
+  p.input("x", DType::kF32, {s.R, s.I});
+  p.input("w", o.dtype, {s.O, s.I});
+  if (o.bias) p.input("b", o.dtype, {s.O});
+  if (o.accumulate) {
+    p.update("y", DType::kF32, {s.R, s.O});
+  } else {
+    p.output("y", DType::kF32, {s.R, s.O});
+  }
+  p.scratch("scratch", scratch_for(s, o.dtype));
+  p.run = [=](Stream& stream, const Bound& v) {
+    linear_forward(stream, {.x_RI = v("x"),
+                            .w_OI = v("w"),
+                            .b_O = v("b"),
+                            .y_RO = v("y"),
+                            .scratch = v("scratch"),
+                            .accumulate = o.accumulate});
+  };
+  p.reference = [=](Values& v) {
+    const std::vector<double> y = apply(v, s, o.bias);
+    for (std::size_t i = 0; i < y.size(); ++i) v["y"][i] = y[i] + (o.accumulate ? v["y"][i] : 0);
+  };
+  p.flops = flops(s);
+  return p;
+}
+
+// Which gradients are asked for; the others are absent.
+struct Wanted {
+  bool dx = true, dw = true, db = true;
+};
+
+Problem backward_problem(Size s, Options o, Wanted wanted) {
+  Problem p;
+  p.input("dy", DType::kF32, {s.R, s.O});
+  p.input("x", DType::kF32, {s.R, s.I});
+  p.input("w", o.dtype, {s.O, s.I});
+  p.input("b", o.dtype, {s.O});
+  if (wanted.dx && o.accumulate) p.update("dx", DType::kF32, {s.R, s.I});
+  if (wanted.dx && !o.accumulate) p.output("dx", DType::kF32, {s.R, s.I});
+  if (wanted.dw) p.update("dw", DType::kF32, {s.O, s.I});
+  if (wanted.db) p.update("db", DType::kF32, {s.O});
+  p.scratch("scratch", scratch_for(s, o.dtype));
+  p.run = [=](Stream& stream, const Bound& v) {
+    linear_backward(stream, {.dy_RO = v("dy"),
+                             .x_RI = wanted.dw ? v("x") : View(),
+                             .w_OI = wanted.dx ? v("w") : View(),
+                             .dx_RI = v("dx"),
+                             .dw_OI = v("dw"),
+                             .db_O = v("db"),
+                             .scratch = v("scratch"),
+                             .accumulate_dx = o.accumulate});
+  };
+  p.reference = [=](Values& v) {
+    if (wanted.dx && !o.accumulate) std::fill(v["dx"].begin(), v["dx"].end(), 0.0);
+    for (std::int64_t r = 0; r < s.R; ++r) {
+      for (std::int64_t k = 0; k < s.O; ++k) {
+        const double dy = v["dy"][r * s.O + k];
+        for (std::int64_t i = 0; i < s.I; ++i) {
+          if (wanted.dx) v["dx"][r * s.I + i] += dy * v["w"][k * s.I + i];
+          if (wanted.dw) v["dw"][k * s.I + i] += dy * v["x"][r * s.I + i];
+        }
+        if (wanted.db) v["db"][k] += dy;
+      }
+    }
+  };
+  p.loss = [=](const Values& v) {
+    const std::vector<double> y = apply(v, s, true);
+    double sum = 0;
+    for (std::size_t i = 0; i < y.size(); ++i) sum += v.at("dy")[i] * y[i];
+    return sum;
+  };
+  if (wanted.dx) p.gradients.emplace_back("x", "dx");
+  if (wanted.dw) p.gradients.emplace_back("w", "dw");
+  if (wanted.db) p.gradients.emplace_back("b", "db");
+  p.flops = flops(s) * (static_cast<int>(wanted.dx) + static_cast<int>(wanted.dw));
+  return p;
+}
+
+OpCase forward_case() {
+  OpCase op{"linear_forward", {}, {}};
+  const auto test = [&](Size s, Options o) {
+    op.tests.push_back({label(s, o), [=] { return forward_problem(s, o); }});
+  };
+  const auto benchmark = [&](Size s, Options o) {
+    op.benchmarks.push_back({label(s, o), [=] { return forward_problem(s, o); }});
+  };
+  for (DType t : {DType::kF32, DType::kBF16, DType::kF16}) {
+    test({1, 1, 1}, {t, true, false});
+    test({3, 5, 7}, {t, false, false});
+    test({70, 130, 33}, {t, true, true});
+    test({530, 17, 600}, {t, true, false});  // several blocks both ways, the last ones cut
+  }
+  test({530, 17, 600}, {DType::kF32, false, true});
+  for (std::int64_t R : {512, 1024}) {
+    benchmark({R, 512, 512}, {});
+    benchmark({R, 512, 1536}, {});
+    benchmark({R, 1536, 512}, {});
+  }
+  benchmark({1024, 512, 1536}, {DType::kBF16, true, false});
+  benchmark({1024, 896, 4864}, {});
+  return op;
+}
+
+OpCase backward_case() {
+  OpCase op{"linear_backward", {}, {}};
+  const auto test = [&](Size s, Options o, Wanted w, const char* note) {
+    op.tests.push_back({label(s, o) + note, [=] { return backward_problem(s, o, w); }});
+  };
+  const auto benchmark = [&](Size s, Wanted w, const char* note) {
+    op.benchmarks.push_back({label(s, {}) + note, [=] { return backward_problem(s, {}, w); }});
+  };
+  for (DType t : {DType::kF32, DType::kBF16, DType::kF16}) {
+    test({1, 1, 1}, {t}, {}, "");
+    test({3, 5, 7}, {t}, {}, "");
+    test({65, 33, 70}, {t, false, true}, {}, "");
+    test({270, 9, 530}, {t}, {}, "");
+  }
+  test({33, 530, 9}, {}, {}, "");
+  test({9, 7, 8}, {}, {true, false, false}, " dx only");
+  test({9, 7, 8}, {}, {false, true, false}, " dw only");
+  test({9, 7, 8}, {}, {false, false, true}, " db only");
+  for (std::int64_t R : {512, 1024}) {
+    for (Size s : {Size{R, 512, 512}, Size{R, 512, 1536}, Size{R, 1536, 512}}) {
+      benchmark(s, {true, false, false}, " dx only");
+      benchmark(s, {false, true, false}, " dw only");
+    }
+  }
+  return op;
+}
+
+}  // namespace
+
+std::vector<OpCase> linear_cases() { return {forward_case(), backward_case()}; }
+
+}  // namespace longstride::ops

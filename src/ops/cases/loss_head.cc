@@ -1,0 +1,159 @@
+#include "ops/loss_head.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ops/cases/registry.h"
+
+namespace longstride::ops {
+namespace {
+
+constexpr float kScale = 0.25f;
+
+struct Size {
+  std::int64_t T, V, D, block_rows;
+};
+struct Options {
+  DType dtype = DType::kF32;
+  bool gradients = true;
+  bool whole_numbers = false;  // small ones, so that logits are exact and ties happen
+};
+
+std::string label(const Size& s, const Options& o) {
+  return fmt::format("T={} V={} D={} block={} {}{}{}", s.T, s.V, s.D, s.block_rows, name_of(o.dtype),
+                     o.gradients ? "" : " no gradients", o.whole_numbers ? " ties" : "");
+}
+
+std::vector<double> logits_of(const Values& v, const Size& s, std::int64_t t) {
+  std::vector<double> logits(static_cast<std::size_t>(s.V), 0.0);
+  for (std::int64_t k = 0; k < s.V; ++k) {
+    for (std::int64_t i = 0; i < s.D; ++i) logits[k] += v.at("x")[t * s.D + i] * v.at("w")[k * s.D + i];
+  }
+  return logits;
+}
+
+double log_sum_exp(const std::vector<double>& x) {
+  const double top = *std::max_element(x.begin(), x.end());
+  double sum = 0;
+  for (double value : x) sum += std::exp(value - top);
+  return top + std::log(sum);
+}
+
+void reference(Values& v, const Size& s, const Options& o) {
+  if (o.gradients) std::fill(v["dx"].begin(), v["dx"].end(), 0.0);
+  for (std::int64_t t = 0; t < s.T; ++t) {
+    const auto target = static_cast<std::int64_t>(v["targets"][t]);
+    v["losses"][t] = v["correct"][t] = 0;
+    if (target < 0) continue;
+    const std::vector<double> logits = logits_of(v, s, t);
+    const double lse = log_sum_exp(logits);
+    v["losses"][t] = lse - logits[target];
+    const auto argmax = std::max_element(logits.begin(), logits.end()) - logits.begin();
+    v["correct"][t] = argmax == target ? 1 : 0;
+    if (!o.gradients) continue;
+    for (std::int64_t k = 0; k < s.V; ++k) {
+      const double d = static_cast<double>(kScale) * (std::exp(logits[k] - lse) - (k == target ? 1 : 0));
+      for (std::int64_t i = 0; i < s.D; ++i) {
+        v["dx"][t * s.D + i] += d * v["w"][k * s.D + i];
+        v["dw"][k * s.D + i] += d * v["x"][t * s.D + i];
+      }
+    }
+  }
+}
+
+// Every third target is masked, and so is all of the second block; another third is what the model would say.
+void set_targets(Problem& p, const Size& s) {
+  Values v;
+  for (const Argument& a : p.arguments) {
+    for (std::int64_t i = 0; i < a.tensor.elements(); ++i) v[a.name].push_back(a.tensor.get(i));
+  }
+  HostTensor& targets = p.input("targets", DType::kI32, {s.T});
+  for (std::int64_t t = 0; t < s.T; ++t) {
+    const bool masked = t % 3 == 1 || t / s.block_rows == 1;
+    std::int64_t target = t * 31 % s.V;
+    if (t % 3 == 2) {
+      const std::vector<double> logits = logits_of(v, s, t);
+      target = std::max_element(logits.begin(), logits.end()) - logits.begin();
+    }
+    targets.set(t, masked ? -1 - static_cast<double>(t % 100) : static_cast<double>(target));
+  }
+}
+
+Problem make_problem(Size s, Options o, bool for_benchmark = false) {
+  Problem p;
+  HostTensor& x = p.input("x", DType::kF32, {s.T, s.D}, for_benchmark ? 1 : 4);
+  if (o.whole_numbers) {
+    for (std::int64_t i = 0; i < x.elements(); ++i) x.set(i, std::round(x.get(i)));
+  }
+  HostTensor& w = p.input("w", o.dtype, {s.V, s.D});
+  if (o.whole_numbers) {
+    for (std::int64_t i = 0; i < w.elements(); ++i) w.set(i, std::round(w.get(i)));
+  }
+  if (for_benchmark) {
+    HostTensor& targets = p.input("targets", DType::kI32, {s.T});
+    for (std::int64_t t = 0; t < s.T; ++t) targets.set(t, static_cast<double>(t * 31 % s.V));
+  } else {
+    set_targets(p, s);
+  }
+  p.output("losses", DType::kF32, {s.T});
+  p.output("correct", DType::kI32, {s.T}, 0);
+  if (o.gradients) {
+    p.output("dx", DType::kF32, {s.T, s.D});
+    p.update("dw", DType::kF32, {s.V, s.D});
+  }
+  p.scratch("scratch", loss_head_scratch_elements(s.block_rows, ConstView(nullptr, o.dtype, {s.V, s.D})));
+  p.run = [=](Stream& stream, const Bound& v) {
+    loss_head(stream, {.x_TD = v("x"),
+                       .w_VD = v("w"),
+                       .targets_T = v("targets"),
+                       .losses_T = v("losses"),
+                       .correct_T = v("correct"),
+                       .dx_TD = v("dx"),
+                       .dw_VD = v("dw"),
+                       .scale = kScale,
+                       .block_rows = s.block_rows,
+                       .scratch = v("scratch")});
+  };
+  p.reference = [=](Values& v) { reference(v, s, o); };
+  if (o.gradients) {
+    p.loss = [=](const Values& v) {
+      double sum = 0;
+      for (std::int64_t t = 0; t < s.T; ++t) {
+        const auto target = static_cast<std::int64_t>(v.at("targets")[t]);
+        if (target < 0) continue;
+        const std::vector<double> logits = logits_of(v, s, t);
+        sum += static_cast<double>(kScale) * (log_sum_exp(logits) - logits[target]);
+      }
+      return sum;
+    };
+    p.gradients = {{"x", "dx"}, {"w", "dw"}};
+  }
+  p.flops = (o.gradients ? 6.0 : 2.0) * static_cast<double>(s.T * s.D) * static_cast<double>(s.V);
+  return p;
+}
+
+}  // namespace
+
+std::vector<OpCase> loss_head_cases() {
+  OpCase op{"loss_head", {}, {}};
+  const auto test = [&](Size s, Options o) {
+    op.tests.push_back({label(s, o), [=] { return make_problem(s, o); }});
+  };
+  for (DType t : {DType::kF32, DType::kBF16, DType::kF16}) {
+    test({1, 1, 1, 1}, {t});
+    test({37, 300, 20, 8}, {t});
+    test({10, 4500, 6, 4}, {t});  // more than one block of the vocabulary
+    test({37, 300, 20, 8}, {t, false});
+  }
+  test({20, 50, 33, 64}, {});  // a block larger than the chunk
+  test({60, 40, 3, 7}, {DType::kF32, true, true});
+  const Size real{512, 32768, 512, loss_head_block_rows(32768)};
+  const Size wide{256, 151936, 896, loss_head_block_rows(151936)};
+  for (Options o : {Options{}, Options{DType::kBF16}, Options{DType::kF32, false}}) {
+    op.benchmarks.push_back({label(real, o), [=] { return make_problem(real, o, true); }});
+  }
+  op.benchmarks.push_back({label(wide, {DType::kBF16}), [=] { return make_problem(wide, {DType::kBF16}, true); }});
+  return {op};
+}
+
+}  // namespace longstride::ops

@@ -1,0 +1,131 @@
+#include "ops/rms_norm.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ops/cases/registry.h"
+
+namespace longstride::ops {
+namespace {
+
+constexpr float kEps = 1e-3f;  // large enough to matter in the tests
+
+struct Size {
+  std::int64_t R, N;
+};
+struct Options {
+  DType dtype = DType::kF32;
+  bool in_place = false, accumulate = false;
+};
+
+std::string label(const Size& s, const Options& o) {
+  return fmt::format("R={} N={} {}{}{}", s.R, s.N, name_of(o.dtype), o.in_place ? " in place" : "",
+                     o.accumulate ? " +=" : "");
+}
+
+double inverse_rms(const std::vector<double>& x, std::int64_t r, std::int64_t N) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < N; ++i) sum += x[r * N + i] * x[r * N + i];
+  return 1 / std::sqrt(sum / static_cast<double>(N) + static_cast<double>(kEps));
+}
+
+std::vector<double> normalise(const std::vector<double>& x, const std::vector<double>& w, const Size& s) {
+  std::vector<double> y(x.size());
+  for (std::int64_t r = 0; r < s.R; ++r) {
+    const double scale = inverse_rms(x, r, s.N);
+    for (std::int64_t i = 0; i < s.N; ++i) y[r * s.N + i] = x[r * s.N + i] * scale * w[i];
+  }
+  return y;
+}
+
+Problem forward_problem(Size s, Options o) {
+  Problem p;
+  if (o.in_place) {
+    p.in_place("x", DType::kF32, {s.R, s.N});
+  } else {
+    p.input("x", DType::kF32, {s.R, s.N});
+    p.output("y", DType::kF32, {s.R, s.N});
+  }
+  p.input("w", o.dtype, {s.N});
+  const std::string y = o.in_place ? "x" : "y";
+  p.run = [=](Stream& stream, const Bound& v) {
+    rms_norm_forward(stream, {.x_RN = v("x"), .w_N = v("w"), .y_RN = v(y), .eps = kEps});
+  };
+  p.reference = [=](Values& v) { v[y] = normalise(v["x"], v["w"], s); };
+  p.bytes = static_cast<double>(2 * 4 * s.R * s.N);
+  return p;
+}
+
+// In place, dx takes the place of dy.
+Problem backward_problem(Size s, Options o) {
+  Problem p;
+  p.input("x", DType::kF32, {s.R, s.N});
+  p.input("w", o.dtype, {s.N});
+  if (o.in_place) {
+    p.in_place("dy", DType::kF32, {s.R, s.N});
+  } else {
+    p.input("dy", DType::kF32, {s.R, s.N});
+    if (o.accumulate) {
+      p.update("dx", DType::kF32, {s.R, s.N});
+    } else {
+      p.output("dx", DType::kF32, {s.R, s.N});
+    }
+  }
+  p.update("dw", DType::kF32, {s.N});
+  p.scratch("scratch", rms_norm_backward_scratch_elements(s.R, s.N));
+  const std::string out = o.in_place ? "dy" : "dx";
+  p.run = [=](Stream& stream, const Bound& v) {
+    rms_norm_backward(stream, {.dy_RN = v("dy"),
+                               .x_RN = v("x"),
+                               .w_N = v("w"),
+                               .dx_RN = v(out),
+                               .dw_N = v("dw"),
+                               .scratch = v("scratch"),
+                               .eps = kEps,
+                               .accumulate_dx = o.accumulate});
+  };
+  p.reference = [=](Values& v) {
+    const std::vector<double> x = v["x"], w = v["w"], dy = v["dy"];
+    if (!o.accumulate) std::fill(v[out].begin(), v[out].end(), 0.0);
+    for (std::int64_t r = 0; r < s.R; ++r) {
+      const double scale = inverse_rms(x, r, s.N);
+      double along = 0;
+      for (std::int64_t i = 0; i < s.N; ++i) along += dy[r * s.N + i] * w[i] * x[r * s.N + i];
+      along *= scale * scale / static_cast<double>(s.N);
+      for (std::int64_t i = 0; i < s.N; ++i) {
+        v[out][r * s.N + i] += scale * (dy[r * s.N + i] * w[i] - x[r * s.N + i] * along);
+        v["dw"][i] += dy[r * s.N + i] * x[r * s.N + i] * scale;
+      }
+    }
+  };
+  p.loss = [=](const Values& v) {
+    const std::vector<double> y = normalise(v.at("x"), v.at("w"), s);
+    double sum = 0;
+    for (std::size_t i = 0; i < y.size(); ++i) sum += v.at("dy")[i] * y[i];
+    return sum;
+  };
+  p.gradients = {{"x", out}, {"w", "dw"}};
+  p.bytes = static_cast<double>((o.accumulate ? 4 : 3) * 4 * s.R * s.N);
+  return p;
+}
+
+}  // namespace
+
+std::vector<OpCase> rms_norm_cases() {
+  OpCase forward{"rms_norm_forward", {}, {}}, backward{"rms_norm_backward", {}, {}};
+  for (Size s : {Size{1, 1}, Size{5, 7}, Size{600, 16}, Size{70, 1030}}) {
+    for (Options o : {Options{}, Options{DType::kBF16}, Options{DType::kF16}, Options{DType::kF32, true}}) {
+      forward.tests.push_back({label(s, o), [=] { return forward_problem(s, o); }});
+      backward.tests.push_back({label(s, o), [=] { return backward_problem(s, o); }});
+    }
+    const Options add{DType::kBF16, false, true};
+    backward.tests.push_back({label(s, add), [=] { return backward_problem(s, add); }});
+  }
+  for (Size s : {Size{1024, 512}, Size{1024, 3584}, Size{8192, 128}}) {
+    forward.benchmarks.push_back({label(s, {}), [=] { return forward_problem(s, {}); }});
+    backward.benchmarks.push_back({label(s, {}), [=] { return backward_problem(s, {}); }});
+  }
+  return {forward, backward};
+}
+
+}  // namespace longstride::ops

@@ -1,0 +1,59 @@
+#include "ops/embedding.h"
+
+#include <algorithm>
+
+#include "base/thread_pool.h"
+#include "ops/cpu/widen.h"
+
+namespace longstride::ops::cpu {
+namespace {
+
+void check(const ConstView& tokens_T, const ConstView& table_VD, const ConstView& y_TD) {
+  LS_CHECK(table_VD.shape().rank() == 2 && tokens_T.shape().rank() == 1 &&
+               y_TD.shape() == Shape({tokens_T.dim(0), table_VD.dim(1)}),
+           "tokens {} table {} rows {}", tokens_T.shape().to_string(), table_VD.shape().to_string(),
+           y_TD.shape().to_string());
+  const std::int32_t* tokens = tokens_T.as<std::int32_t>();
+  for (std::int64_t t = 0; t < tokens_T.dim(0); ++t) {
+    LS_CHECK(tokens[t] >= 0 && tokens[t] < table_VD.dim(0), "token {} at {} of a vocabulary of {}",
+             tokens[t], t, table_VD.dim(0));
+  }
+}
+
+}  // namespace
+
+void embedding_forward(Stream&, const EmbeddingForward& args) {
+  check(args.tokens_T, args.table_VD, args.y_TD);
+  LS_CHECK(is_weight_type(args.table_VD.dtype()), "table {}", name_of(args.table_VD.dtype()));
+  constexpr std::int64_t kRows = 32;
+  const std::int64_t T = args.y_TD.dim(0), D = args.y_TD.dim(1);
+  const std::int32_t* tokens = args.tokens_T.as<std::int32_t>();
+  float* y = args.y_TD.as<float>();
+  parallel_for(pieces_of(T, kRows), [&](std::int64_t piece) {
+    const std::int64_t end = std::min(T, (piece + 1) * kRows);
+    for (std::int64_t t = piece * kRows; t < end; ++t) {
+      widen(args.table_VD, std::int64_t{tokens[t]} * D, D, y + t * D);
+    }
+  });
+}
+
+// Cut by columns, so that every piece goes through the tokens in order.
+void embedding_backward(Stream&, const EmbeddingBackward& args) {
+  check(args.tokens_T, args.dtable_VD, args.dy_TD);
+  constexpr std::int64_t kColumns = 128;
+  const std::int64_t T = args.dy_TD.dim(0), D = args.dy_TD.dim(1);
+  const std::int32_t* tokens = args.tokens_T.as<std::int32_t>();
+  const float* dy = args.dy_TD.as<float>();
+  float* dtable = args.dtable_VD.as<float>();
+  parallel_for(pieces_of(D, kColumns), [&](std::int64_t piece) {
+    const std::int64_t begin = piece * kColumns, n = std::min(kColumns, D - begin);
+    for (std::int64_t t = 0; t < T; ++t) {
+      const float* from = dy + t * D + begin;
+      float* to = dtable + std::int64_t{tokens[t]} * D + begin;
+#pragma omp simd
+      for (std::int64_t i = 0; i < n; ++i) to[i] += from[i];
+    }
+  });
+}
+
+}  // namespace longstride::ops::cpu

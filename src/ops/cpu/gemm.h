@@ -1,0 +1,27 @@
+// A matrix product cut into fixed blocks of its result, each one call of sgemm, over the thread pool.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/cpu/blas.h"
+#include "tensor/view.h"
+
+namespace longstride::ops::cpu {
+
+// Row-major C[m, n] = op(A) op(B) (+ C where `accumulate` is set) (+ bias[n] in every row, where it is present).
+// The blocks depend on m and n alone. Not to be called inside parallel_for.
+struct Gemm {
+  Trans trans_a = Trans::kNo, trans_b = Trans::kNo;
+  std::int64_t m = 0, n = 0, k = 0;
+  const float* a = nullptr;
+  std::int64_t lda = 0;
+  const float* b = nullptr;
+  std::int64_t ldb = 0;
+  float* c = nullptr;
+  std::int64_t ldc = 0;
+  ConstView bias{};  // F32, BF16 or F16
+  bool accumulate = false;
+};
+void gemm(const Gemm& g);
+
+}  // namespace longstride::ops::cpu

@@ -1,0 +1,109 @@
+#include "ops/linear.h"
+
+#include <algorithm>
+
+#include "base/thread_pool.h"
+#include "ops/cpu/gemm.h"
+#include "ops/cpu/simd_math.h"
+#include "ops/cpu/widen.h"
+
+namespace longstride::ops {
+
+std::int64_t linear_scratch_elements(const ConstView& w) {
+  return w.dtype() == DType::kF32 ? 0 : w.elements();
+}
+
+namespace cpu {
+namespace {
+
+constexpr std::int64_t kBiasColumns = 256;
+
+// The weight as F32: itself, or widened into scratch.
+const float* weight_as_float(const ConstView& w, const View& scratch) {
+  if (w.dtype() == DType::kF32) return w.as<float>();
+  LS_CHECK(is_weight_type(w.dtype()), "weight is {}", name_of(w.dtype()));
+  LS_CHECK(scratch.elements() >= linear_scratch_elements(w), "scratch {} for a weight {}",
+           scratch.shape().to_string(), w.shape().to_string());
+  float* wide = scratch.as<float>();
+  widen_all(w, wide);
+  return wide;
+}
+
+// sum[j] += dy[r, j] over all rows, in double; n <= kBiasColumns.
+LS_SIMD_CLONES void add_rows(const float* dy, std::int64_t rows, std::int64_t stride, std::int64_t n,
+                             double* sum) {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const float* row = dy + r * stride;
+#pragma omp simd
+    for (std::int64_t j = 0; j < n; ++j) sum[j] += static_cast<double>(row[j]);
+  }
+}
+
+void bias_gradient(const float* dy, std::int64_t rows, std::int64_t outputs, float* db) {
+  parallel_for(pieces_of(outputs, kBiasColumns), [&](std::int64_t piece) {
+    const std::int64_t begin = piece * kBiasColumns, n = std::min(kBiasColumns, outputs - begin);
+    double sum[kBiasColumns] = {};
+    add_rows(dy + begin, rows, outputs, n, sum);
+    for (std::int64_t j = 0; j < n; ++j) db[begin + j] += static_cast<float>(sum[j]);
+  });
+}
+
+}  // namespace
+
+void linear_forward(Stream&, const LinearForward& args) {
+  const Shape &x = args.x_RI.shape(), &w = args.w_OI.shape(), &y = args.y_RO.shape();
+  LS_CHECK(x.rank() == 2 && w.rank() == 2 && y == Shape({x[0], w[0]}) && x[1] == w[1],
+           "x {} w {} y {}", x.to_string(), w.to_string(), y.to_string());
+  Gemm g;
+  g.trans_b = Trans::kYes;
+  g.m = x[0], g.n = w[0], g.k = x[1];
+  g.a = args.x_RI.as<float>(), g.lda = g.k;
+  g.b = weight_as_float(args.w_OI, args.scratch), g.ldb = g.k;
+  g.c = args.y_RO.as<float>(), g.ldc = g.n;
+  g.accumulate = args.accumulate;
+  if (args.b_O.present()) {
+    LS_CHECK(args.b_O.shape() == Shape({w[0]}), "bias {} of weight {}", args.b_O.shape().to_string(),
+             w.to_string());
+    g.bias = args.b_O;
+  }
+  gemm(g);
+}
+
+void linear_backward(Stream&, const LinearBackward& args) {
+  LS_CHECK(args.dy_RO.shape().rank() == 2, "dy {}", args.dy_RO.shape().to_string());
+  const std::int64_t R = args.dy_RO.dim(0), O = args.dy_RO.dim(1);
+  const float* dy = args.dy_RO.as<float>();
+  if (args.dx_RI.present()) {
+    const Shape &w = args.w_OI.shape(), &dx = args.dx_RI.shape();
+    LS_CHECK(w.rank() == 2 && w[0] == O && dx == Shape({R, w[1]}), "dy {} w {} dx {}",
+             args.dy_RO.shape().to_string(), w.to_string(), dx.to_string());
+    Gemm g;
+    g.m = R, g.n = w[1], g.k = O;
+    g.a = dy, g.lda = O;
+    g.b = weight_as_float(args.w_OI, args.scratch), g.ldb = w[1];
+    g.c = args.dx_RI.as<float>(), g.ldc = w[1];
+    g.accumulate = args.accumulate_dx;
+    gemm(g);
+  }
+  if (args.dw_OI.present()) {
+    const Shape &x = args.x_RI.shape(), &dw = args.dw_OI.shape();
+    LS_CHECK(x.rank() == 2 && x[0] == R && dw == Shape({O, x[1]}), "dy {} x {} dw {}",
+             args.dy_RO.shape().to_string(), x.to_string(), dw.to_string());
+    Gemm g;
+    g.trans_a = Trans::kYes;
+    g.m = O, g.n = x[1], g.k = R;
+    g.a = dy, g.lda = O;
+    g.b = args.x_RI.as<float>(), g.ldb = x[1];
+    g.c = args.dw_OI.as<float>(), g.ldc = x[1];
+    g.accumulate = true;
+    gemm(g);
+  }
+  if (args.db_O.present()) {
+    LS_CHECK(args.db_O.shape() == Shape({O}), "dy {} db {}", args.dy_RO.shape().to_string(),
+             args.db_O.shape().to_string());
+    bias_gradient(dy, R, O, args.db_O.as<float>());
+  }
+}
+
+}  // namespace cpu
+}  // namespace longstride::ops

@@ -1,0 +1,85 @@
+#include "ops/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/thread_pool.h"
+#include "ops/cpu/simd_math.h"
+#include "ops/cpu/widen.h"
+
+namespace longstride::ops::cpu {
+namespace {
+
+// AdamW's factors as one element needs them, rounded once from double.
+struct Factors {
+  float grad_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, keep, step, root_scale, eps;
+};
+
+LS_SIMD_CLONES double sum_of_squares_piece(const float* g, std::int64_t n) {
+  double sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t i = 0; i < n; ++i) sum += static_cast<double>(g[i]) * static_cast<double>(g[i]);
+  return sum;
+}
+
+LS_SIMD_CLONES void adamw_piece(const Factors& factors, const float* g, std::int64_t n, float* p,
+                                float* m, float* v) {
+  const Factors f = factors;
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float gradient = g[i] * f.grad_scale;
+    m[i] = f.beta1 * m[i] + f.one_minus_beta1 * gradient;
+    v[i] = f.beta2 * v[i] + f.one_minus_beta2 * gradient * gradient;
+    p[i] = f.keep * p[i] - f.step * m[i] / (std::sqrt(v[i]) * f.root_scale + f.eps);
+  }
+}
+
+}  // namespace
+
+void sum_of_squares(Stream&, const SumOfSquares& args) {
+  LS_CHECK(args.sum_1.elements() == 1, "sum {}", args.sum_1.shape().to_string());
+  constexpr std::int64_t kPartials = 256;
+  const float* g = args.g.as<float>();
+  double* sum = args.sum_1.as<double>();
+  const std::int64_t elements = args.g.elements(), pieces = pieces_of(elements);
+  double partial[kPartials];
+  for (std::int64_t first = 0; first < pieces; first += kPartials) {
+    const std::int64_t count = std::min(kPartials, pieces - first);
+    parallel_for(count, [&](std::int64_t k) {
+      const std::int64_t i = (first + k) * kPiece;
+      partial[k] = sum_of_squares_piece(g + i, std::min(kPiece, elements - i));
+    });
+    for (std::int64_t k = 0; k < count; ++k) *sum += partial[k];
+  }
+}
+
+void adamw(Stream&, const AdamW& args) {
+  const Shape& shape = args.master.shape();
+  LS_CHECK(args.g.shape() == shape && args.m.shape() == shape && args.v.shape() == shape,
+           "g {} master {} m {} v {}", args.g.shape().to_string(), shape.to_string(),
+           args.m.shape().to_string(), args.v.shape().to_string());
+  LS_CHECK(!args.weight.present() || args.weight.shape() == shape, "weight {} master {}",
+           args.weight.shape().to_string(), shape.to_string());
+  LS_CHECK(args.step >= 1, "step {}", args.step);
+  const double c1 = 1.0 - std::pow(args.beta1, static_cast<double>(args.step));
+  const double c2 = 1.0 - std::pow(args.beta2, static_cast<double>(args.step));
+  const Factors factors{.grad_scale = static_cast<float>(args.grad_scale),
+                        .beta1 = static_cast<float>(args.beta1),
+                        .one_minus_beta1 = static_cast<float>(1.0 - args.beta1),
+                        .beta2 = static_cast<float>(args.beta2),
+                        .one_minus_beta2 = static_cast<float>(1.0 - args.beta2),
+                        .keep = static_cast<float>(1.0 - args.lr * args.weight_decay),
+                        .step = static_cast<float>(args.lr / c1),
+                        .root_scale = static_cast<float>(1.0 / std::sqrt(c2)),
+                        .eps = static_cast<float>(args.eps)};
+  const float* g = args.g.as<float>();
+  float *master = args.master.as<float>(), *m = args.m.as<float>(), *v = args.v.as<float>();
+  const std::int64_t elements = shape.elements();
+  parallel_for(pieces_of(elements), [&](std::int64_t piece) {
+    const std::int64_t i = piece * kPiece, n = std::min(kPiece, elements - i);
+    adamw_piece(factors, g + i, n, master + i, m + i, v + i);
+    if (args.weight.present()) narrow(master + i, n, args.weight, i);
+  });
+}
+
+}  // namespace longstride::ops::cpu

@@ -1,0 +1,123 @@
+// Paged attention on the CPU, forward: one task per (query page, tile of heads), streaming over the visited pages with
+// an online softmax. The backward pass is in paged_attention_backward.cc.
+//
+// A tile stacks the queries of a few heads that share a KV head, so that one matrix product serves them all:
+//   M rows = heads of the tile x queries of the page   N keys of a block of pages   C head size
+#include "ops/paged_attention.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/thread_pool.h"
+#include "ops/cpu/attention_tiles.h"
+#include "ops/cpu/blas.h"
+#include "ops/cpu/simd_math.h"
+
+namespace longstride::ops {
+namespace cpu {
+namespace {
+
+constexpr float kHidden = -std::numeric_limits<float>::infinity();
+
+// One row of the online softmax: scores become weights relative to the new maximum. Returns the factor by which what
+// was summed before must shrink.
+LS_SIMD_CLONES float softmax_row(float* scores, std::int64_t n, float& maximum, float& sum) {
+  float m = maximum;
+#pragma omp simd reduction(max : m)
+  for (std::int64_t i = 0; i < n; ++i) m = scores[i] > m ? scores[i] : m;
+  const float shift = m == kHidden ? 0.0f : m;  // a row that has seen no key yet
+  float s = 0;
+#pragma omp simd reduction(+ : s)
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float p = exp_approx(scores[i] - shift);
+    scores[i] = p;
+    s += p;
+  }
+  const float shrink = exp_approx(maximum - shift);
+  maximum = m;
+  sum = sum * shrink + s;
+  return shrink;
+}
+
+void hide_columns(float* scores, std::int64_t stride, const TileMask& mask, std::int64_t heads, std::int64_t queries) {
+  for (std::int64_t r = 0; r < heads * queries; ++r) {
+    const auto [first, last] = mask.visible(r % queries);
+    float* row = scores + r * stride;
+    for (std::int64_t s = 0; s < first; ++s) row[s] = kHidden;
+    for (std::int64_t s = last; s < mask.keys; ++s) row[s] = kHidden;
+  }
+}
+
+void forward_tile(const PagedAttentionForward& a, const TilePlan& plan, std::int64_t query_page, std::int64_t tile, float* scratch) {
+  const std::int64_t C = plan.head_size, P = plan.page_tokens, stride = plan.block_pages * P;
+  const std::int64_t queries = plan.queries_of(query_page), heads = plan.heads_of(tile), M = heads * queries;
+  const std::int64_t first_head = plan.first_head(tile), kv_head = first_head / plan.group;
+  float* q_MC = scratch;
+  float* out_MC = q_MC + plan.tile_rows * C;
+  float* scores_MN = out_MC + plan.tile_rows * C;
+  float* maximum_M = scores_MN + plan.tile_rows * stride;
+  float* sum_M = maximum_M + plan.tile_rows;
+  gather_rows(a.q_THC, query_page * P, queries, first_head, heads, q_MC);
+  std::fill_n(out_MC, M * C, 0.0f);
+  std::fill_n(maximum_M, M, kHidden);
+  std::fill_n(sum_M, M, 0.0f);
+
+  const VisitsView& v = a.visits;
+  for (std::int64_t i = v.offsets[query_page]; i < v.offsets[query_page + 1]; i += plan.block_pages) {
+    const std::int64_t pages = std::min(plan.block_pages, v.offsets[query_page + 1] - i);
+    std::int64_t columns = 0;
+    for (std::int64_t j = 0; j < pages; ++j) {
+      const TileMask mask = plan.mask(v, query_page, v.kv_pages[i + j]);
+      const float* k = kv_plane(a.kv, v.kv_pages[i + j], 0, kv_head);
+      sgemm(Trans::kNo, Trans::kYes, M, mask.keys, C, a.scale, q_MC, C, k, plan.kv_stride, 0.0f, scores_MN + columns, stride);
+      if (mask.partial) hide_columns(scores_MN + columns, stride, mask, heads, queries);
+      columns += mask.keys;
+    }
+    for (std::int64_t r = 0; r < M; ++r) {
+      const float shrink = softmax_row(scores_MN + r * stride, columns, maximum_M[r], sum_M[r]);
+      if (shrink != 1.0f)
+        for (std::int64_t c = 0; c < C; ++c) out_MC[r * C + c] *= shrink;
+    }
+    columns = 0;
+    for (std::int64_t j = 0; j < pages; ++j) {
+      const std::int64_t keys = plan.keys_of(v, v.kv_pages[i + j]);
+      const float* values = kv_plane(a.kv, v.kv_pages[i + j], 1, kv_head);
+      sgemm(Trans::kNo, Trans::kNo, M, C, keys, 1.0f, scores_MN + columns, stride, values, plan.kv_stride, 1.0f, out_MC, C);
+      columns += keys;
+    }
+  }
+  for (std::int64_t r = 0; r < M; ++r) {
+    const std::int64_t head = first_head + r / queries, token = query_page * P + r % queries;
+    a.lse_HT.as<float>()[head * plan.tokens + token] = maximum_M[r] + std::log(sum_M[r]);
+    const float inverse = 1.0f / sum_M[r];
+    float* to = a.out_THC.as<float>() + (token * plan.query_heads + head) * C;
+    for (std::int64_t c = 0; c < C; ++c) to[c] = out_MC[r * C + c] * inverse;
+  }
+}
+
+}  // namespace
+
+void paged_attention_forward(Stream&, const PagedAttentionForward& a) {
+  const TilePlan plan(a.q_THC, a.kv);
+  LS_CHECK(a.out_THC.shape() == a.q_THC.shape(), "out {} q {}", a.out_THC.shape().to_string(), a.q_THC.shape().to_string());
+  LS_CHECK(a.lse_HT.shape() == Shape({plan.query_heads, plan.tokens}), "lse {}", a.lse_HT.shape().to_string());
+  LS_CHECK(a.visits.query_pages == plan.query_pages, "{} query pages, {} planned", a.visits.query_pages, plan.query_pages);
+  LS_CHECK(a.scratch.elements() >= thread_count() * plan.forward_scratch(), "scratch {}", a.scratch.elements());
+  float* scratch = a.scratch.as<float>();
+  const std::int64_t tasks = plan.query_pages * plan.tiles;
+  // Later query pages visit more: taking them first evens out the end.
+  parallel_for(tasks, [&](std::int64_t i) {
+    const std::int64_t task = tasks - 1 - i;
+    forward_tile(a, plan, task / plan.tiles, task % plan.tiles, scratch + thread_slot() * plan.forward_scratch());
+  });
+}
+
+}  // namespace cpu
+
+std::int64_t paged_attention_scratch_elements(const PagedAttentionShape& s) {
+  const cpu::TilePlan plan(s);
+  return std::max(thread_count() * plan.forward_scratch(), plan.backward_scratch(thread_count()));
+}
+
+}  // namespace longstride::ops

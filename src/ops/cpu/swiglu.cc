@@ -1,0 +1,61 @@
+#include "ops/swiglu.h"
+
+#include <algorithm>
+
+#include "base/thread_pool.h"
+#include "ops/cpu/simd_math.h"
+#include "ops/cpu/widen.h"
+
+namespace longstride::ops::cpu {
+namespace {
+
+LS_SIMD_CLONES void forward(const float* gate, const float* up, std::int64_t n, float* y) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) y[i] = gate[i] / (1.0f + exp_approx(-gate[i])) * up[i];
+}
+
+// All three inputs are read before either output is written, because they may be the same memory.
+LS_SIMD_CLONES void backward(const float* dy, const float* gate, const float* up, std::int64_t n,
+                             float* dgate, float* dup) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float g = gate[i], u = up[i], d = dy[i];
+    const float sigmoid = 1.0f / (1.0f + exp_approx(-g));
+    dgate[i] = d * u * sigmoid * (1.0f + g * (1.0f - sigmoid));
+    dup[i] = d * g * sigmoid;
+  }
+}
+
+}  // namespace
+
+void swiglu_forward(Stream&, const SwigluForward& args) {
+  const Shape& shape = args.gate_TF.shape();
+  LS_CHECK(args.up_TF.shape() == shape && args.y_TF.shape() == shape, "gate {} up {} y {}",
+           shape.to_string(), args.up_TF.shape().to_string(), args.y_TF.shape().to_string());
+  const float *gate = args.gate_TF.as<float>(), *up = args.up_TF.as<float>();
+  float* y = args.y_TF.as<float>();
+  const std::int64_t elements = shape.elements();
+  parallel_for(pieces_of(elements), [&](std::int64_t piece) {
+    const std::int64_t i = piece * kPiece;
+    forward(gate + i, up + i, std::min(kPiece, elements - i), y + i);
+  });
+}
+
+void swiglu_backward(Stream&, const SwigluBackward& args) {
+  const Shape& shape = args.gate_TF.shape();
+  LS_CHECK(args.up_TF.shape() == shape && args.dy_TF.shape() == shape &&
+               args.dgate_TF.shape() == shape && args.dup_TF.shape() == shape,
+           "gate {} up {} dy {} dgate {} dup {}", shape.to_string(), args.up_TF.shape().to_string(),
+           args.dy_TF.shape().to_string(), args.dgate_TF.shape().to_string(),
+           args.dup_TF.shape().to_string());
+  const float *dy = args.dy_TF.as<float>(), *gate = args.gate_TF.as<float>();
+  const float* up = args.up_TF.as<float>();
+  float *dgate = args.dgate_TF.as<float>(), *dup = args.dup_TF.as<float>();
+  const std::int64_t elements = shape.elements();
+  parallel_for(pieces_of(elements), [&](std::int64_t piece) {
+    const std::int64_t i = piece * kPiece;
+    backward(dy + i, gate + i, up + i, std::min(kPiece, elements - i), dgate + i, dup + i);
+  });
+}
+
+}  // namespace longstride::ops::cpu

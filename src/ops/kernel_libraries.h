@@ -1,0 +1,13 @@
+// Which libraries and code paths a device's operations run through. Part of the numerics record: another kernel adds in
+// another order.
+#pragma once
+
+#include <string>
+
+#include "device/device.h"
+
+namespace longstride::ops {
+
+std::string kernel_libraries(const Device& device);
+
+}  // namespace longstride::ops

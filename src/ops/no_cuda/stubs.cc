@@ -1,0 +1,44 @@
+// Linked in place of cuda/ where the build has no CUDA.
+#include "base/error.h"
+#include "ops/elementwise.h"
+#include "ops/embedding.h"
+#include "ops/linear.h"
+#include "ops/loss_head.h"
+#include "ops/optimizer.h"
+#include "ops/paged_attention.h"
+#include "ops/rms_norm.h"
+#include "ops/rope.h"
+#include "ops/swiglu.h"
+
+namespace longstride::ops::cuda {
+
+#define LS_NO_CUDA(name, Args)                                              \
+  void name(Stream&, const Args&) {                                         \
+    throw Error("this build has no CUDA (" #name ")",                       \
+                "run with --device cpu, or build longstride with CUDA");    \
+  }
+
+LS_NO_CUDA(add, Add)
+LS_NO_CUDA(convert, Convert)
+LS_NO_CUDA(zero, Zero)
+LS_NO_CUDA(embedding_forward, EmbeddingForward)
+LS_NO_CUDA(embedding_backward, EmbeddingBackward)
+LS_NO_CUDA(linear_forward, LinearForward)
+LS_NO_CUDA(linear_backward, LinearBackward)
+LS_NO_CUDA(loss_head, LossHead)
+LS_NO_CUDA(sum_of_squares, SumOfSquares)
+LS_NO_CUDA(adamw, AdamW)
+LS_NO_CUDA(paged_attention_forward, PagedAttentionForward)
+LS_NO_CUDA(paged_attention_backward, PagedAttentionBackward)
+LS_NO_CUDA(rms_norm_forward, RmsNormForward)
+LS_NO_CUDA(rms_norm_backward, RmsNormBackward)
+LS_NO_CUDA(rope_tables, RopeTables)
+LS_NO_CUDA(rope, Rope)
+LS_NO_CUDA(append_kv, AppendKv)
+LS_NO_CUDA(take_kv_gradient, TakeKvGradient)
+LS_NO_CUDA(swiglu_forward, SwigluForward)
+LS_NO_CUDA(swiglu_backward, SwigluBackward)
+
+#undef LS_NO_CUDA
+
+}  // namespace longstride::ops::cuda

@@ -1,0 +1,43 @@
+// Attention of a chunk's queries over paged keys and values.
+// H query heads share K key/value heads: head h reads KV head h / (H / K).
+//
+// Every kind of attention is a visit list (tensor/pages_view.h): which pages a query page visits, and from which key on
+// each query sees. Accumulation follows the order of the lists, so the bits do not depend on threads or on where pages
+// lie.
+#pragma once
+
+#include "ops/dispatch.h"
+#include "tensor/pages_view.h"
+#include "tensor/view.h"
+
+namespace longstride::ops {
+
+struct PagedAttentionForward {
+  ConstView q_THC;  // rotated
+  PagesView kv;
+  VisitsView visits;
+  View out_THC;  // =
+  View lse_HT;   // =, F32: log of the sum of exp(scale * q.k) over visible keys
+  float scale = 1.0f;
+  View scratch;  // F32, paged_attention_scratch_elements
+};
+LS_OP(paged_attention_forward, PagedAttentionForward)
+
+struct PagedAttentionBackward {
+  ConstView q_THC, out_THC, lse_HT, dout_THC;
+  PagesView kv;
+  PagesView kv_gradient;  // += for every visited page; pages are F32 and exist (zeroed at first touch by the caller)
+  VisitsView visits;
+  View dq_THC;  // =
+  float scale = 1.0f;
+  View scratch;  // F32, paged_attention_scratch_elements
+};
+LS_OP(paged_attention_backward, PagedAttentionBackward)
+
+struct PagedAttentionShape {
+  std::int64_t tokens = 0, query_heads = 0, kv_heads = 0, head_size = 0, page_tokens = 0;
+};
+// Scratch that either pass needs (depends on the number of threads, which changes no result).
+std::int64_t paged_attention_scratch_elements(const PagedAttentionShape& shape);
+
+}  // namespace longstride::ops

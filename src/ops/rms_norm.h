@@ -1,0 +1,33 @@
+// RMS normalisation over the last dimension: y = x / sqrt(mean(x^2) + eps) * w.   R rows of N elements.
+// The q/k norm of Qwen3 is the same operation on rows of one head ([T*H, C]).
+#pragma once
+
+#include "ops/dispatch.h"
+#include "tensor/view.h"
+
+namespace longstride::ops {
+
+struct RmsNormForward {
+  ConstView x_RN;
+  ConstView w_N;  // F32, BF16 or F16
+  View y_RN;      // =; may be x itself
+  float eps = 1e-6f;
+};
+LS_OP(rms_norm_forward, RmsNormForward)
+
+// The row's scale is rebuilt from x. dw is summed in a fixed order whatever the number of threads.
+struct RmsNormBackward {
+  ConstView dy_RN;
+  ConstView x_RN;
+  ConstView w_N;
+  View dx_RN;    // =, or += where `accumulate_dx` is set; may be dy itself when not accumulating
+  View dw_N;     // +=, F32
+  View scratch;  // F32, rms_norm_backward_scratch_elements(R, N)
+  float eps = 1e-6f;
+  bool accumulate_dx = false;
+};
+LS_OP(rms_norm_backward, RmsNormBackward)
+
+std::int64_t rms_norm_backward_scratch_elements(std::int64_t rows, std::int64_t n);
+
+}  // namespace longstride::ops

@@ -1,0 +1,30 @@
+// The numerics record: everything that decides the order of arithmetic. Chosen once, saved in checkpoints, replayed on
+// resume. Given the record, no budget, plan, thread count or timing changes a bit.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/json.h"
+
+namespace longstride {
+
+struct NumericsRecord {
+  std::int64_t chunk_tokens = 0;
+  std::int64_t page_tokens = 0;
+  std::int64_t head_block_rows = 0;         // rows of the loss head whose logits exist at once
+  std::string kv_gradient_dtype = "f32";    // type of gradient pages across chunks
+  std::string determinism = "exact";
+  std::string device;                       // "cpu"
+  std::string kernels;                      // libraries and their chosen code paths, e.g. OpenBLAS version and core
+
+  bool operator==(const NumericsRecord&) const = default;
+};
+
+OrderedJson to_json(const NumericsRecord& record);
+// Throws Error naming `where` if a field is missing or of the wrong type.
+NumericsRecord numerics_from_json(const Json& json, const std::string& where);
+// What differs, as "chunk_tokens: 1024 here, 512 there; ..."; empty where nothing does.
+std::string describe_difference(const NumericsRecord& here, const NumericsRecord& there);
+
+}  // namespace longstride

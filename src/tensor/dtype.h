@@ -1,0 +1,64 @@
+// Element types and their conversions on the host.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <string_view>
+
+namespace longstride {
+
+enum class DType : std::uint8_t { kF32, kBF16, kF16, kI32, kI64, kU8, kF64 };
+
+constexpr std::int64_t size_of(DType t) {
+  switch (t) {
+    case DType::kF32:
+    case DType::kI32: return 4;
+    case DType::kBF16:
+    case DType::kF16: return 2;
+    case DType::kI64:
+    case DType::kF64: return 8;
+    case DType::kU8: return 1;
+  }
+  return 0;
+}
+
+// The name used by safetensors: "F32", "BF16", ...
+std::string_view name_of(DType t);
+
+struct bf16 {
+  std::uint16_t bits;
+};
+struct f16 {
+  std::uint16_t bits;
+};
+
+constexpr float to_float(bf16 x) { return std::bit_cast<float>(std::uint32_t{x.bits} << 16); }
+
+// Round to nearest, ties to even; NaN stays NaN.
+constexpr bf16 to_bf16(float x) {
+  const auto u = std::bit_cast<std::uint32_t>(x);
+  if ((u & 0x7fffffffu) > 0x7f800000u) return bf16{static_cast<std::uint16_t>((u >> 16) | 0x40u)};
+  return bf16{static_cast<std::uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16)};
+}
+
+float to_float(f16 x);
+f16 to_f16(float x);
+
+template <class T>
+constexpr DType dtype_of();
+template <>
+constexpr DType dtype_of<float>() { return DType::kF32; }
+template <>
+constexpr DType dtype_of<bf16>() { return DType::kBF16; }
+template <>
+constexpr DType dtype_of<f16>() { return DType::kF16; }
+template <>
+constexpr DType dtype_of<std::int32_t>() { return DType::kI32; }
+template <>
+constexpr DType dtype_of<std::int64_t>() { return DType::kI64; }
+template <>
+constexpr DType dtype_of<double>() { return DType::kF64; }
+template <>
+constexpr DType dtype_of<std::uint8_t>() { return DType::kU8; }
+
+}  // namespace longstride

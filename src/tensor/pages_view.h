@@ -1,0 +1,43 @@
+// Plain-data views of page tables and visit lists: what an attention kernel reads. Nothing here owns memory.
+//
+// A page holds P tokens of one layer: [2][P][K][C], plane 0 the rotated keys (or their gradients), plane 1 the values.
+// Token t of the sequence lies in logical page t / P at row t % P.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tensor/dtype.h"
+
+namespace longstride {
+
+struct PagesView {
+  std::byte* base = nullptr;            // slot 0 of the pool
+  const std::int32_t* slots = nullptr;  // logical page -> slot; -1 where the page does not exist
+  std::int64_t page_bytes = 0;
+  std::int64_t page_tokens = 0;  // P
+  std::int64_t kv_heads = 0;     // K
+  std::int64_t head_size = 0;    // C
+  DType dtype = DType::kF32;
+
+  // First element of (page, plane); a token's row is kv_heads * head_size elements further.
+  std::byte* plane(std::int64_t page, int which) const {
+    return base + static_cast<std::int64_t>(slots[page]) * page_bytes + which * (page_bytes / 2);
+  }
+};
+
+// For each query page of a chunk, the KV pages it visits, ascending; and the transpose.
+// Query t (global index) sees key s of a visited page exactly if first_visible[t - chunk_begin] <= s <= t.
+struct VisitsView {
+  std::int64_t chunk_begin = 0;  // global index of the chunk's first token, a multiple of P
+  std::int64_t query_pages = 0;
+  const std::int64_t* offsets = nullptr;        // [query_pages + 1] into kv_pages
+  const std::int32_t* kv_pages = nullptr;       // logical KV pages
+  const std::int64_t* first_visible = nullptr;  // [T], never decreasing
+  std::int64_t visited_pages = 0;               // distinct KV pages, ascending
+  const std::int32_t* visited = nullptr;        // [visited_pages]
+  const std::int64_t* back_offsets = nullptr;   // [visited_pages + 1] into back_queries
+  const std::int32_t* back_queries = nullptr;   // query pages of the chunk that visit visited[i], ascending
+};
+
+}  // namespace longstride

@@ -1,0 +1,134 @@
+#include "train/chunk_runner.h"
+
+#include <algorithm>
+
+#include "model/head.h"
+#include "ops/embedding.h"
+#include "ops/rope.h"
+
+namespace longstride {
+
+void ChunkRunner::reserve(const SequenceLayout& layout) {
+  visits_.reserve(layout);
+  positions_.reserve(static_cast<std::size_t>(std::min(layout.tokens, layout.chunk_tokens)));
+  losses_.reserve(static_cast<std::size_t>(layout.tokens));
+  correct_.reserve(static_cast<std::size_t>(layout.tokens));
+}
+
+void ChunkRunner::begin_sequence(const SequenceLayout& layout, const SequenceInput& input, float scale) {
+  layout_ = layout;
+  input_ = input;
+  scale_ = scale;
+  visits_chunk_ = visits_window_ = -1;
+  losses_.assign(static_cast<std::size_t>(layout.tokens), 0.0f);
+  correct_.assign(static_cast<std::size_t>(layout.tokens), 0);
+}
+
+void ChunkRunner::run(const Task& task) {
+  switch (task.kind) {
+    case TaskKind::kEmbed: return embed(task);
+    case TaskKind::kLayerForward: return layer_forward_task(task);
+    case TaskKind::kHead: return head(task);
+    case TaskKind::kLayerBackward: return layer_backward_task(task);
+    case TaskKind::kEmbedBackward: return embed_backward(task);
+  }
+}
+
+void ChunkRunner::drop() { chunks_.clear(); }
+
+ChunkRunner::Chunk& ChunkRunner::chunk_of(const Task& task) {
+  const auto found = std::find_if(chunks_.begin(), chunks_.end(), [&](const Chunk& c) { return c.index == task.chunk; });
+  LS_CHECK(found != chunks_.end(), "chunk {} is not under way", task.chunk);
+  return *found;
+}
+
+void ChunkRunner::end_chunk(Chunk& chunk) {
+  std::swap(chunk, chunks_.back());
+  chunks_.pop_back();
+}
+
+ChunkContext ChunkRunner::context_of(const Chunk& chunk) const {
+  return {context_.device, workspace_, context_.config, layout_.chunk_begin(chunk.index), layout_.chunk_size(chunk.index), chunk.cos_TN.view(), chunk.sin_TN.view()};
+}
+
+LayerPass ChunkRunner::pass_of(const ChunkContext& ctx, const Task& task) {
+  const LayerParameters& weights = context_.weights.layers[static_cast<std::size_t>(task.layer)];
+  if (store_ == nullptr) {
+    PagesView shapes;
+    shapes.page_tokens = layout_.page_tokens;
+    return {ctx, weights, shapes, {}};
+  }
+  // Layers of one kind share a chunk's lists.
+  const std::int64_t window = context_.config.windows[static_cast<std::size_t>(task.layer)];
+  if (visits_chunk_ != task.chunk || visits_window_ != window) {
+    visits_.build(layout_, task.chunk, window);
+    visits_chunk_ = task.chunk;
+    visits_window_ = window;
+  }
+  return {ctx, weights, store_->kv(task.layer), visits_.view()};
+}
+
+void ChunkRunner::embed(const Task& task) {
+  Chunk chunk;
+  chunk.index = task.chunk;
+  const std::int64_t begin = layout_.chunk_begin(task.chunk), T = layout_.chunk_size(task.chunk), N = context_.config.head_size / 2;
+  chunk.tokens_T = workspace_.take("tokens", DType::kI32, {T});
+  chunk.cos_TN = workspace_.take("cos", DType::kF32, {T, N});
+  chunk.sin_TN = workspace_.take("sin", DType::kF32, {T, N});
+  chunk.stream_TD = workspace_.take("residual", DType::kF32, {T, context_.config.hidden_size});
+  const Lease positions_T = workspace_.take("positions", DType::kI64, {T});
+  if (store_ != nullptr) {
+    positions_.clear();
+    for (std::int64_t t = begin; t < begin + T; ++t) positions_.push_back(input_.first_position + t - layout_.document_start(t));
+    context_.device.copy_from_host(positions_T.view().data(), positions_.data(), T * size_of(DType::kI64));
+    context_.device.copy_from_host(chunk.tokens_T.view().data(), input_.tokens.data() + begin, T * size_of(DType::kI32));
+  }
+  Stream& stream = context_.device.stream();
+  ops::rope_tables(stream, {positions_T, context_.frequencies, chunk.cos_TN, chunk.sin_TN, context_.attention_factor});
+  ops::embedding_forward(stream, {chunk.tokens_T, context_.weights.embedding, chunk.stream_TD});
+  chunk.layers.resize(static_cast<std::size_t>(context_.config.layers));
+  chunks_.push_back(std::move(chunk));
+}
+
+void ChunkRunner::layer_forward_task(const Task& task) {
+  Chunk& chunk = chunk_of(task);
+  const ChunkContext ctx = context_of(chunk);
+  if (task.append && store_ != nullptr) store_->append(task.layer, task.appended);
+  const LayerPass pass = pass_of(ctx, task);
+  if (task.append) layer_store_kv(pass, chunk.stream_TD);
+  if (task.only_kv) return end_chunk(chunk);
+  KeptLayer* kept = task.keep ? &chunk.layers[static_cast<std::size_t>(task.layer)] : nullptr;
+  chunk.stream_TD = layer_forward(pass, std::move(chunk.stream_TD), kept);
+}
+
+void ChunkRunner::head(const Task& task) {
+  Chunk& chunk = chunk_of(task);
+  const ChunkContext ctx = context_of(chunk);
+  const HeadPass pass{ctx, context_.weights, context_.gradients, context_.numerics.head_block_rows, scale_};
+  const HeadLosses at = store_ == nullptr ? HeadLosses{}
+                                          : HeadLosses{input_.targets.subspan(static_cast<std::size_t>(ctx.begin), static_cast<std::size_t>(ctx.tokens)),
+                                                       losses_.data() + ctx.begin, correct_.data() + ctx.begin};
+  chunk.stream_TD = head_forward_backward(pass, std::move(chunk.stream_TD), at);
+}
+
+void ChunkRunner::layer_backward_task(const Task& task) {
+  Chunk& chunk = chunk_of(task);
+  const ChunkContext ctx = context_of(chunk);
+  const auto layer = static_cast<std::size_t>(task.layer);
+  const LayerPass pass = pass_of(ctx, task);
+  PagesView gradients;
+  if (store_ != nullptr) {
+    store_->touch_gradients(task.layer, task.visited);
+    gradients = store_->gradients(task.layer);
+  }
+  layer_backward(pass, context_.gradients.layers[layer], gradients, std::move(chunk.layers[layer]), chunk.stream_TD);
+  if (store_ != nullptr) store_->release(task.layer, task.freed);
+}
+
+void ChunkRunner::embed_backward(const Task& task) {
+  Chunk& chunk = chunk_of(task);
+  ops::embedding_backward(context_.device.stream(), {chunk.tokens_T, chunk.stream_TD, context_.gradients.embedding});
+  end_chunk(chunk);
+}
+
+}  // namespace longstride

@@ -1,0 +1,86 @@
+// Runs the tasks of a schedule on a device: the same code records shapes (no pages, no data) and trains.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "attention/visits.h"
+#include "model/chunk.h"
+#include "model/layer.h"
+#include "model/parameters.h"
+#include "pages/kv_store.h"
+#include "schedule/numerics.h"
+#include "schedule/step_schedule.h"
+
+namespace longstride {
+
+// One sequence, on the host. targets[t] < 0 does not count.
+struct SequenceInput {
+  std::span<const std::int32_t> tokens, targets;
+  std::span<const std::int64_t> document_starts;
+  std::int64_t first_position = 0;  // added to every RoPE position
+};
+
+// What a runner is made for. All references outlive it.
+struct RunnerContext {
+  Device& device;
+  const ModelConfig& config;
+  const NumericsRecord& numerics;
+  const ModelParameters& weights;
+  const ModelParameters& gradients;
+  ConstView frequencies;  // F64 [C/2]
+  double attention_factor = 1.0;
+};
+
+class ChunkRunner {
+ public:
+  // `store` is null in a recording pass.
+  ChunkRunner(const RunnerContext& context, Workspace& workspace, KvStore* store) : context_(context), workspace_(workspace), store_(store) {}
+
+  // Room for any sequence of up to this layout's tokens.
+  void reserve(const SequenceLayout& layout);
+  // The sequence that the next tasks belong to. Losses of counted targets are multiplied by `scale` for the gradients.
+  void begin_sequence(const SequenceLayout& layout, const SequenceInput& input, float scale);
+  void run(const Task& task);
+  // Drops everything taken from the workspace, after an interruption.
+  void drop();
+
+  // Per token, filled as heads run.
+  std::span<const float> losses() const { return losses_; }
+  std::span<const std::int32_t> correct() const { return correct_; }
+
+ private:
+  // A chunk that is under way: its inputs, RoPE tables, residual stream and kept activations.
+  struct Chunk {
+    std::int64_t index = -1;
+    Lease tokens_T, cos_TN, sin_TN;
+    Lease stream_TD;                // the residual stream; from the head on, its gradient
+    std::vector<KeptLayer> layers;  // filled by forward tasks with keep
+  };
+  Chunk& chunk_of(const Task& task);
+  void end_chunk(Chunk& chunk);
+  ChunkContext context_of(const Chunk& chunk) const;
+  LayerPass pass_of(const ChunkContext& ctx, const Task& task);
+  void embed(const Task& task);
+  void layer_forward_task(const Task& task);
+  void head(const Task& task);
+  void layer_backward_task(const Task& task);
+  void embed_backward(const Task& task);
+
+  RunnerContext context_;
+  Workspace& workspace_;
+  KvStore* store_;
+  SequenceLayout layout_;
+  SequenceInput input_;
+  float scale_ = 1.0f;
+  std::vector<Chunk> chunks_;  // those under way: one, or as many as are kept
+  VisitLists visits_;
+  std::int64_t visits_chunk_ = -1, visits_window_ = -1;
+  std::vector<std::int64_t> positions_;
+  std::vector<float> losses_;
+  std::vector<std::int32_t> correct_;
+};
+
+}  // namespace longstride

@@ -1,0 +1,114 @@
+// TrainConfig: what `longstride train` is told, from a TOML file with sections and overrides
+// `section.key=value`. docs/configuration.md is the table of all keys; config_table.h is the same
+// table in code, and drives everything here.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+
+namespace longstride {
+
+struct ModelSourceConfig {
+  std::filesystem::path path;  // a Hugging Face directory; or
+  std::string preset;          // a built-in shape with random weights: exactly one of both
+  std::string dtype = "f32";   // of a preset's weights: "f32", "bf16" or "f16"
+};
+
+struct DataConfig {
+  std::vector<std::filesystem::path> path;
+  std::string format = "u32";  // "u32", "u16" or "text"
+  std::optional<std::int64_t> document_token;
+  std::filesystem::path document_index;
+  std::filesystem::path loss_mask;
+  bool pack = true;
+  bool shuffle = true;
+};
+
+struct TrainingConfig {
+  std::int64_t context = 0;
+  std::int64_t chunk = 1024;
+  std::int64_t page = 128;
+  std::int64_t keep_chunks = 1;
+  std::int64_t steps = 0;
+  std::int64_t batch = 1;
+  std::int64_t seed = 0;
+};
+
+struct OptimizerConfig {
+  double learning_rate = 1e-4;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  double weight_decay = 0.1;
+  double clip_norm = 1.0;  // 0: off
+};
+
+struct ScheduleConfig {
+  std::string kind = "cosine";  // "cosine", "linear" or "constant"
+  std::int64_t warmup_steps = 0;
+  double final_fraction = 0.1;
+};
+
+struct CheckpointConfig {
+  std::filesystem::path directory;
+  std::int64_t every = 0;  // 0: only at the end
+  std::int64_t keep = 0;   // 0: all
+};
+
+struct MetricsConfig {
+  std::filesystem::path file;  // after loading never empty
+};
+
+struct DeviceConfig {
+  std::string name = "auto";  // "auto", "cpu" or "cuda"
+  std::int64_t threads = 0;   // 0: all
+};
+
+struct NumericsConfig {
+  std::string kv_gradient_dtype = "f32";
+  std::string determinism = "exact";
+};
+
+struct TrainConfig {
+  ModelSourceConfig model;
+  DataConfig data;
+  TrainingConfig training;
+  OptimizerConfig optimizer;
+  ScheduleConfig schedule;
+  CheckpointConfig checkpoint;
+  MetricsConfig metrics;
+  DeviceConfig device;
+  NumericsConfig numerics;
+};
+
+// Reads and validates. An override is `section.key=value`; its value is read as a TOML value, and
+// as a string where it is none. Relative paths of the file are relative to the file's directory,
+// those of overrides to the current one. Throws Error naming file, line and key, with the nearest
+// known name for an unknown one.
+TrainConfig load_train_config(const std::filesystem::path& file,
+                              const std::vector<std::string>& overrides = {});
+
+// The same from a text; `name` stands for the file in messages.
+TrainConfig parse_train_config(std::string_view toml, const std::string& name,
+                               const std::filesystem::path& base_directory,
+                               const std::vector<std::string>& overrides = {});
+
+// What no key can know alone: required keys, keys that exclude each other, chunk and page, warm-up
+// and steps. Throws Error. load_train_config and parse_train_config have called it.
+void validate(const TrainConfig& config);
+
+// The effective configuration, every key that has a value. parse_train_config of config_to_toml(c)
+// gives c back.
+std::string config_to_toml(const TrainConfig& config);
+OrderedJson config_to_json(const TrainConfig& config);
+
+// The tables of docs/configuration.md.
+std::string configuration_markdown();
+
+}  // namespace longstride

@@ -1,0 +1,201 @@
+#include "train/config_table.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <utility>
+
+#include "base/sizes.h"
+
+namespace longstride {
+namespace {
+
+using Type = ConfigType;
+
+// The field of a key: `member` is written as in `config.training.steps`.
+#define LS_FIELD(member) [](TrainConfig& config) -> ConfigField { return &config.member; }
+
+// Steps and tokens of a sequence at most; times the largest batch this stays inside 63 bits.
+constexpr double kLargestCount = 1e12;
+constexpr double kLargestBatch = 1e6;
+
+const ConfigSection kSections[] = {
+    {"model", "What is trained: exactly one of `path` and `preset`."},
+    {"data", "What it is trained on. The formats are described in [data.md](data.md)."},
+    {"training", "How long, and in which pieces."},
+    {"optimizer", "AdamW with decoupled weight decay, states and master weights in fp32."},
+    {"schedule", "The learning rate over the steps."},
+    {"checkpoint", "What is saved, where and when."},
+    {"metrics", "What is recorded of every step: [metrics.md](metrics.md)."},
+    {"device", "Where it runs."},
+    {"numerics",
+     "What decides the bits of the result, beside `training.chunk` and `training.page`."},
+};
+
+// Limits by name, so that the table reads as one.
+ConfigLimits any() { return {}; }
+ConfigLimits one_of(std::vector<std::string> choices) { return {.choices = std::move(choices)}; }
+ConfigLimits at_least(double x) { return {.at_least = x}; }
+ConfigLimits over(double x) { return {.over = x}; }
+ConfigLimits between(double x, double y) { return {.at_least = x, .at_most = y}; }
+ConfigLimits share() { return {.at_least = 0, .under = 1}; }
+ConfigLimits count_from(double x) { return {.at_least = x, .at_most = kLargestCount}; }
+ConfigLimits multiples_of(std::int64_t n, double most) {
+  return {.at_least = static_cast<double>(n), .at_most = most, .multiple_of = n};
+}
+constexpr bool kRequired = true, kOptional = false;
+
+const std::vector<ConfigKey>& table() {
+  static const std::vector<ConfigKey> keys = {
+      {"model", "path", Type::kPath,
+       "Hugging Face model directory: config.json and safetensors files.", LS_FIELD(model.path)},
+      {"model", "preset", Type::kText, "Name of a built-in shape, trained from random weights.",
+       LS_FIELD(model.preset)},
+      {"model", "dtype", Type::kChoice,
+       "Type in which the weights of a preset are stored; a directory keeps its own.",
+       LS_FIELD(model.dtype), one_of({"f32", "bf16", "f16"})},
+      {"data", "path", Type::kPaths, "Token files; or, for text, files and directories of files.",
+       LS_FIELD(data.path), any(), kRequired},
+      {"data", "format", Type::kChoice,
+       "Raw little-endian tokens of 4 or 2 bytes, or plain text by bytes.", LS_FIELD(data.format),
+       one_of({"u32", "u16", "text"})},
+      {"data", "document_token", Type::kInteger,
+       "Token that ends a document (token files). Without it and an index, a file is one document.",
+       LS_FIELD(data.document_token), between(0, 2147483647)},
+      {"data", "document_index", Type::kPath,
+       "File of raw little-endian u64: where each document of the token file starts, in tokens.",
+       LS_FIELD(data.document_index)},
+      {"data", "loss_mask", Type::kPath,
+       "File of one byte per token of the token file: 0 where the token is not a target.",
+       LS_FIELD(data.loss_mask)},
+      {"data", "pack", Type::kBool,
+       "Fill every sequence with documents, which do not see each other; otherwise one document "
+       "per sequence.",
+       LS_FIELD(data.pack)},
+      {"data", "shuffle", Type::kBool,
+       "A new order of the sequences in every epoch, drawn from the seed.", LS_FIELD(data.shuffle)},
+      {"training", "context", Type::kSize, "Tokens of a sequence at most.",
+       LS_FIELD(training.context), count_from(2), kRequired},
+      {"training", "chunk", Type::kSize,
+       "Tokens worked on at a time; a multiple of the page. More takes more memory.",
+       LS_FIELD(training.chunk), multiples_of(16, 1 << 30)},
+      {"training", "page", Type::kSize, "Tokens of a page of keys and values.",
+       LS_FIELD(training.page), multiples_of(16, 1 << 16)},
+      {"training", "keep_chunks", Type::kInteger,
+       "How many of a sequence's last chunks keep their activations for the backward pass; the "
+       "others are computed again.",
+       LS_FIELD(training.keep_chunks), count_from(1)},
+      {"training", "steps", Type::kInteger, "Optimizer steps of the whole run.",
+       LS_FIELD(training.steps), count_from(1), kRequired},
+      {"training", "batch", Type::kInteger,
+       "Sequences per step, one after the other; the loss is averaged over all their targets.",
+       LS_FIELD(training.batch), between(1, kLargestBatch)},
+      {"training", "seed", Type::kInteger,
+       "Seed of the random weights of a preset and of the data order.", LS_FIELD(training.seed),
+       at_least(0)},
+      {"optimizer", "learning_rate", Type::kNumber, "Peak learning rate.",
+       LS_FIELD(optimizer.learning_rate), over(0)},
+      {"optimizer", "beta1", Type::kNumber, "Decay of the first moment.", LS_FIELD(optimizer.beta1),
+       share()},
+      {"optimizer", "beta2", Type::kNumber, "Decay of the second moment.",
+       LS_FIELD(optimizer.beta2), share()},
+      {"optimizer", "epsilon", Type::kNumber, "Added to the root of the second moment.",
+       LS_FIELD(optimizer.epsilon), over(0)},
+      {"optimizer", "weight_decay", Type::kNumber,
+       "Decoupled decay of the weights, times the learning rate.", LS_FIELD(optimizer.weight_decay),
+       at_least(0)},
+      {"optimizer", "clip_norm", Type::kNumber,
+       "Largest global norm of the gradients; 0 does not clip.", LS_FIELD(optimizer.clip_norm),
+       at_least(0)},
+      {"schedule", "kind", Type::kChoice, "How the learning rate goes down after the warm-up.",
+       LS_FIELD(schedule.kind), one_of({"cosine", "linear", "constant"})},
+      {"schedule", "warmup_steps", Type::kInteger,
+       "Steps over which the learning rate rises to its peak, in equal parts.",
+       LS_FIELD(schedule.warmup_steps), count_from(0)},
+      {"schedule", "final_fraction", Type::kNumber,
+       "Learning rate of the last step as a fraction of the peak (cosine and linear).",
+       LS_FIELD(schedule.final_fraction), between(0, 1)},
+      {"checkpoint", "directory", Type::kPath, "Where the run's output goes; created if missing.",
+       LS_FIELD(checkpoint.directory), any(), kRequired},
+      {"checkpoint", "every", Type::kInteger,
+       "Save after every so many steps; 0 saves at the end only.", LS_FIELD(checkpoint.every),
+       count_from(0)},
+      {"checkpoint", "keep", Type::kInteger,
+       "How many step directories stay; older ones are removed. 0 keeps all.",
+       LS_FIELD(checkpoint.keep), count_from(0)},
+      {"metrics", "file", Type::kPath, "JSONL file, a line per step.", LS_FIELD(metrics.file),
+       any(), kOptional, "metrics.jsonl in checkpoint.directory"},
+      {"device", "name", Type::kChoice, "The backend; auto takes cuda where there is one.",
+       LS_FIELD(device.name), one_of({"auto", "cpu", "cuda"})},
+      {"device", "threads", Type::kInteger,
+       "Threads of the CPU backend; 0 takes all. The result does not depend on it.",
+       LS_FIELD(device.threads), between(0, 4096)},
+      {"numerics", "kv_gradient_dtype", Type::kChoice,
+       "Type in which the gradients of keys and values accumulate across chunks.",
+       LS_FIELD(numerics.kv_gradient_dtype), one_of({"f32"})},
+      {"numerics", "determinism", Type::kChoice,
+       "exact: the same input gives the same bits in every run.", LS_FIELD(numerics.determinism),
+       one_of({"exact"})},
+  };
+  return keys;
+}
+
+#undef LS_FIELD
+
+std::string type_name(ConfigType type) {
+  switch (type) {
+    case Type::kBool:
+      return "true or false";
+    case Type::kInteger:
+      return "integer";
+    case Type::kSize:
+      return "size";
+    case Type::kNumber:
+      return "number";
+    case Type::kChoice:
+      return "one of";
+    case Type::kText:
+      return "string";
+    case Type::kPath:
+      return "path";
+    case Type::kPaths:
+      return "path or array of paths";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string ConfigKey::type_text() const {
+  std::string text = type_name(type);
+  if (type == Type::kChoice)
+    return fmt::format("{}\"{}\"", limits.choices.size() > 1 ? text + " " : "",
+                       fmt::join(limits.choices, "\", \""));
+  // The largest count says nothing to a reader; whoever passes it is told.
+  const auto shown = [&](const std::optional<double>& bound) {
+    return bound.has_value() && *bound < kLargestCount;
+  };
+  const auto value = [&](double x) {
+    return type == Type::kSize ? format_count(static_cast<std::int64_t>(x)) : fmt::format("{}", x);
+  };
+  if (limits.multiple_of != 1) text += fmt::format(", multiple of {}", limits.multiple_of);
+  if (shown(limits.at_least) && shown(limits.at_most))
+    return text + fmt::format(", {} to {}", value(*limits.at_least), value(*limits.at_most));
+  if (limits.at_least) text += ", at least " + value(*limits.at_least);
+  if (limits.over) text += ", over " + value(*limits.over);
+  if (limits.under) text += ", under " + value(*limits.under);
+  if (shown(limits.at_most)) text += ", at most " + value(*limits.at_most);
+  return text;
+}
+
+std::span<const ConfigSection> config_sections() { return kSections; }
+
+std::span<const ConfigKey> config_keys() { return table(); }
+
+const ConfigKey* find_config_key(std::string_view section, std::string_view key) {
+  for (const ConfigKey& k : table())
+    if (section == k.section && key == k.key) return &k;
+  return nullptr;
+}
+
+}  // namespace longstride

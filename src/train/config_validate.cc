@@ -1,0 +1,68 @@
+// What no key of a configuration can know alone.
+#include "base/error.h"
+#include "train/config.h"
+#include "train/config_table.h"
+#include "train/config_value.h"
+
+namespace longstride {
+namespace {
+
+void validate_model(const ModelSourceConfig& model) {
+  if (model.path.empty() && model.preset.empty())
+    throw Error("no model is given: both model.path and model.preset are missing",
+                "set model.path to a Hugging Face directory, or model.preset to the name of a "
+                "built-in shape");
+  if (!model.path.empty() && !model.preset.empty())
+    throw Error(fmt::format("both model.path ({}) and model.preset ({}) are given",
+                            model.path.string(), model.preset),
+                "leave one of them out");
+  if (!model.path.empty() && model.dtype != ModelSourceConfig{}.dtype)
+    throw Error(fmt::format("model.dtype is \"{}\", but the weights of a directory keep the type "
+                            "they are stored in",
+                            model.dtype),
+                "leave model.dtype out, or train a preset");
+}
+
+void validate_data(const DataConfig& data) {
+  if (data.document_token && !data.document_index.empty())
+    throw Error("both data.document_token and data.document_index are given",
+                "leave one of them out");
+  const char* for_tokens = data.document_token            ? "document_token"
+                           : !data.document_index.empty() ? "document_index"
+                           : !data.loss_mask.empty()      ? "loss_mask"
+                                                          : nullptr;
+  if (data.format == "text" && for_tokens != nullptr)
+    throw Error(
+        fmt::format("data.{} does not go with data.format = \"text\"", for_tokens),
+        "each text file is one document and all of it counts; for more, give tokens as u32 or u16");
+  const char* for_one = !data.document_index.empty() ? "document_index"
+                        : !data.loss_mask.empty()    ? "loss_mask"
+                                                     : nullptr;
+  if (data.path.size() > 1 && for_one != nullptr)
+    throw Error(fmt::format("data.{} belongs to one token file, but data.path names {}", for_one,
+                            data.path.size()),
+                "join the token files into one");
+}
+
+void validate_training(const TrainingConfig& training) {
+  if (training.chunk % training.page == 0) return;
+  const std::int64_t fitting = (training.chunk / training.page + 1) * training.page;
+  throw Error(fmt::format("training.chunk ({}) is not a multiple of training.page ({})",
+                          training.chunk, training.page),
+              fmt::format("set training.chunk to {}, for example", fitting));
+}
+
+}  // namespace
+
+void validate(const TrainConfig& config) {
+  validate_model(config.model);
+  for (const ConfigKey& key : config_keys()) check_config_value(key, config);
+  validate_data(config.data);
+  validate_training(config.training);
+  if (config.schedule.warmup_steps > config.training.steps)
+    throw Error(fmt::format("schedule.warmup_steps ({}) is more than training.steps ({})",
+                            config.schedule.warmup_steps, config.training.steps),
+                "warm up for fewer steps, or train for more");
+}
+
+}  // namespace longstride

@@ -1,0 +1,49 @@
+// What a training run will be and need, worked out from its configuration before anything large is allocated.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/sample_stream.h"
+#include "model/model_directory.h"
+#include "train/config.h"
+#include "train/step_plan.h"
+
+namespace longstride {
+
+// Where weights come from: a directory, or a preset with random ones.
+struct ModelSource {
+  ModelConfig config;
+  std::vector<DType> dtypes;
+  std::optional<ModelDirectory> directory;
+};
+ModelSource open_model_source(const ModelSourceConfig& config);
+
+struct RunNeeds {
+  std::int64_t weights = 0, gradients = 0, optimizer = 0;
+  StepMemory step;
+  std::int64_t available = 0;  // on the device, now
+  std::int64_t total() const { return weights + gradients + optimizer + step.total(); }
+};
+
+struct RunPlan {
+  TrainConfig config;
+  ModelSource model;
+  std::unique_ptr<Corpus> corpus;
+  std::unique_ptr<SampleStream> samples;
+  NumericsRecord numerics;
+  RunNeeds needs;
+};
+
+// Opens and checks everything the configuration names. Throws Error; a run that does not fit is refused by
+// check_fits, so that a dry run may still show the numbers.
+RunPlan plan_run(const TrainConfig& config, Device& device);
+// Throws Error with the numbers and what to change if the device has not enough.
+void check_fits(const RunPlan& plan);
+// A table for people: model, data, numerics, bytes by tenant.
+std::string describe(const RunPlan& plan);
+
+}  // namespace longstride

@@ -1,0 +1,97 @@
+#include "train/step.h"
+
+#include <chrono>
+
+#include "model/rope_frequencies.h"
+#include "ops/kernel_libraries.h"
+#include "ops/loss_head.h"
+
+namespace longstride {
+namespace {
+
+class Stopwatch {
+ public:
+  // Seconds since the last lap.
+  double lap() {
+    const auto now = std::chrono::steady_clock::now();
+    return std::chrono::duration<double>(now - std::exchange(last_, now)).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+bool is_backward(TaskKind kind) { return kind == TaskKind::kHead || kind == TaskKind::kLayerBackward || kind == TaskKind::kEmbedBackward; }
+
+}  // namespace
+
+NumericsRecord choose_numerics(const Device& device, const ModelConfig& config, std::int64_t chunk_tokens, std::int64_t page_tokens) {
+  NumericsRecord record;
+  record.chunk_tokens = chunk_tokens;
+  record.page_tokens = page_tokens;
+  record.head_block_rows = ops::loss_head_block_rows(config.vocabulary);
+  record.device = device.name();
+  record.kernels = ops::kernel_libraries(device);
+  return record;
+}
+
+StepRunner::StepRunner(const ModelConfig& config, const ParameterSet& weights, const ParameterSet& gradients, const NumericsRecord& numerics, const StepOptions& options)
+    : config_(config),
+      numerics_(numerics),
+      options_(options),
+      weights_(weights.model()),
+      gradients_(gradients.model()),
+      device_(weights.device()),
+      plan_(plan_step(config, weights.dtypes(), numerics, options)) {
+  const RopeFrequencies rope = rope_frequencies(config);
+  const auto frequency_bytes = static_cast<std::int64_t>(rope.frequencies.size() * sizeof(double));
+  frequencies_ = device_.allocate(frequency_bytes, "RoPE frequencies");
+  device_.copy_from_host(frequencies_->data(), rope.frequencies.data(), frequency_bytes);
+  arena_ = device_.allocate(plan_.memory.workspace, "workspace");
+  store_ = std::make_unique<KvStore>(device_, KvShape{config.layers, config.kv_heads, config.head_size, numerics.page_tokens}, plan_.logical_pages, plan_.kv_capacity, plan_.gradient_capacity);
+  const View frequencies(frequencies_->data(), DType::kF64, {config.head_size / 2});
+  runner_ = std::make_unique<ChunkRunner>(RunnerContext{device_, config_, numerics_, weights_, gradients_, frequencies, rope.attention_factor}, workspace_, store_.get());
+  runner_->reserve({options.max_tokens, numerics.chunk_tokens, numerics.page_tokens, {0}});
+}
+
+StepRunner::~StepRunner() = default;
+
+SequenceResult StepRunner::run(const SequenceInput& input, double scale, const std::function<bool()>& should_stop) {
+  const SequenceLayout layout{static_cast<std::int64_t>(input.tokens.size()), numerics_.chunk_tokens, numerics_.page_tokens, {input.document_starts.begin(), input.document_starts.end()}};
+  LS_CHECK(layout.tokens <= options_.max_tokens && input.targets.size() == input.tokens.size(), "{} tokens and {} targets, room for {}", layout.tokens, input.targets.size(), options_.max_tokens);
+  const StepSchedule schedule = make_step_schedule(layout, {config_.windows, options_.keep_chunks});
+  runner_->begin_sequence(layout, input, static_cast<float>(scale));
+
+  SequenceResult result;
+  Stopwatch watch;
+  try {
+    for (const Episode& episode : schedule.episodes) {
+      const PlacedEpisode& placed = plan_.episodes.at({episode.kind, episode.chunks});
+      workspace_.start_replay(arena_->data(), placed.trace, placed.placement.offsets);
+      for (const Task& task : episode.tasks) {
+        if (task.kind == TaskKind::kEmbed && should_stop && should_stop()) throw Interrupted("stopped between chunks");
+        runner_->run(task);
+        double& part = is_backward(task.kind) ? result.backward_s : episode.kind == EpisodeKind::kReplay ? result.recompute_s : result.forward_s;
+        part += watch.lap();
+      }
+      workspace_.finish_replay();
+    }
+    device_.stream().synchronize();
+  } catch (...) {
+    runner_->drop();
+    workspace_.abandon();
+    store_->release_all();
+    throw;
+  }
+  result.backward_s += watch.lap();
+
+  for (std::size_t t = 0; t < input.targets.size(); ++t) {
+    if (input.targets[t] < 0) continue;
+    result.loss_sum += static_cast<double>(runner_->losses()[t]);
+    result.correct += runner_->correct()[t];
+    ++result.counted;
+  }
+  return result;
+}
+
+}  // namespace longstride

@@ -1,0 +1,68 @@
+#include "train/step_plan.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "model/parameters.h"
+#include "pages/kv_store.h"
+#include "train/chunk_runner.h"
+
+namespace longstride {
+namespace {
+
+// Runs an episode's tasks on shapes alone.
+WorkspaceTrace record(const Episode& episode, const RunnerContext& context, const SequenceLayout& layout) {
+  Workspace workspace;
+  ChunkRunner runner(context, workspace, nullptr);
+  workspace.start_recording();
+  runner.begin_sequence(layout, {}, 1.0f);
+  for (const Task& task : episode.tasks) runner.run(task);
+  return workspace.finish_recording();
+}
+
+PlacedEpisode place(const Episode& episode, const RunnerContext& context, const SequenceLayout& layout) {
+  PlacedEpisode placed;
+  placed.trace = record(episode, context, layout);
+  placed.placement = place_greedy(placed.trace);
+  const std::string wrong = check_placement(placed.trace, placed.placement);
+  LS_CHECK(wrong.empty(), "{}", wrong);
+  return placed;
+}
+
+}  // namespace
+
+StepPlan plan_step(const ModelConfig& config, const std::vector<DType>& weight_dtypes, const NumericsRecord& numerics, const StepOptions& options) {
+  StepPlan plan;
+  // A chunk larger than the context is the whole of it.
+  SequenceLayout layout{options.max_tokens, numerics.chunk_tokens, numerics.page_tokens, {0}};
+  const StepSchedule schedule = make_step_schedule(layout, {config.windows, options.keep_chunks});
+  const KvShape shape{config.layers, config.kv_heads, config.head_size, numerics.page_tokens};
+  plan.logical_pages = layout.pages();
+  plan.kv_capacity = schedule.peak_kv_pages;
+  plan.gradient_capacity = schedule.peak_gradient_pages;
+  plan.memory.kv_pages = plan.kv_capacity * shape.page_bytes();
+  plan.memory.kv_gradient_pages = plan.gradient_capacity * shape.page_bytes();
+
+  // Only sizes matter here, so every chunk counts as full, up to the whole sequence; one more chunk than is kept shows
+  // all kinds of episodes, and shorter sequences keep fewer chunks.
+  Device& device = shapes_device();
+  const ParameterSet weights(device, config, weight_dtypes, "weights"), gradients(device, config, DType::kF32, "gradients");
+  const ModelParameters weight_views = weights.model(), gradient_views = gradients.model();
+  const RunnerContext context{device, config, numerics, weight_views, gradient_views, View(nullptr, DType::kF64, {config.head_size / 2}), 1.0};
+  const std::int64_t kept_at_most = std::min(options.keep_chunks, layout.chunks());
+  for (std::int64_t kept = 1; kept <= kept_at_most; ++kept) {
+    SequenceLayout full = layout;
+    full.tokens = layout.chunks() == 1 ? layout.tokens : (kept + (kept < layout.chunks() ? 1 : 0)) * layout.chunk_tokens;
+    for (const Episode& episode : make_step_schedule(full, {config.windows, kept}).episodes) {
+      const auto key = std::pair{episode.kind, episode.chunks};
+      if (!plan.episodes.contains(key)) plan.episodes.emplace(key, place(episode, context, full));
+    }
+  }
+  for (const auto& [key, placed] : plan.episodes) {
+    plan.memory.workspace = std::max(plan.memory.workspace, placed.placement.bytes);
+    plan.memory.workspace_bound = std::max(plan.memory.workspace_bound, live_bytes_bound(placed.trace));
+  }
+  return plan;
+}
+
+}  // namespace longstride

@@ -1,0 +1,42 @@
+// Recording and placing the episodes of a step. Needs no device: shapes are enough.
+#pragma once
+
+#include <map>
+#include <utility>
+
+#include "model/config.h"
+#include "plan/placement.h"
+#include "schedule/numerics.h"
+#include "schedule/step_schedule.h"
+
+namespace longstride {
+
+struct StepOptions {
+  std::int64_t max_tokens = 0;   // longest sequence
+  std::int64_t keep_chunks = 1;  // the last chunks' activations that stay instead of being recomputed
+};
+
+// Bytes that a step takes besides weights, gradients and optimizer; known before anything is allocated.
+struct StepMemory {
+  std::int64_t kv_pages = 0, kv_gradient_pages = 0, workspace = 0;
+  std::int64_t workspace_bound = 0;  // the most bytes alive at once: what a perfect placement would take
+  std::int64_t total() const { return kv_pages + kv_gradient_pages + workspace; }
+};
+
+struct PlacedEpisode {
+  WorkspaceTrace trace;
+  Placement placement;
+};
+// By kind and number of chunks. Traces are those of full chunks; a shorter one replays the same addresses.
+using PlacedEpisodes = std::map<std::pair<EpisodeKind, std::int64_t>, PlacedEpisode>;
+
+struct StepPlan {
+  PlacedEpisodes episodes;
+  StepMemory memory;
+  std::int64_t logical_pages = 0, kv_capacity = 0, gradient_capacity = 0;
+};
+
+// Every placement has passed check_placement.
+StepPlan plan_step(const ModelConfig& config, const std::vector<DType>& weight_dtypes, const NumericsRecord& numerics, const StepOptions& options);
+
+}  // namespace longstride

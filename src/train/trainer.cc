@@ -1,0 +1,154 @@
+#include "train/trainer.h"
+
+#include <chrono>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "train/learning_rate.h"
+
+namespace longstride {
+namespace {
+
+namespace fs = std::filesystem;
+
+double seconds_since(std::chrono::steady_clock::time_point start) { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); }
+
+// Settings that decide what the run computes: a resumed run that changed one would not be the same run.
+constexpr std::pair<const char*, const char*> kFixedKeys[] = {
+    {"model", "path"},        {"model", "preset"},     {"model", "dtype"},      {"data", "path"},        {"data", "format"},  {"data", "document_token"}, {"data", "document_index"},
+    {"data", "loss_mask"},    {"data", "pack"},        {"data", "shuffle"},     {"training", "context"}, {"training", "chunk"}, {"training", "page"},       {"training", "batch"},
+    {"training", "seed"},     {"numerics", "kv_gradient_dtype"}, {"numerics", "determinism"}};
+
+const OrderedJson* value_at(const OrderedJson& config, const char* section, const char* key) {
+  if (!config.contains(section) || !config.at(section).contains(key)) return nullptr;
+  return &config.at(section).at(key);
+}
+
+void check_same_run(const OrderedJson& now, const OrderedJson& then, const fs::path& directory) {
+  for (const auto& [section, key] : kFixedKeys) {
+    const OrderedJson* a = value_at(now, section, key);
+    const OrderedJson* b = value_at(then, section, key);
+    if ((a == nullptr) == (b == nullptr) && (a == nullptr || *a == *b)) continue;
+    throw Error(fmt::format("{}.{} is {} but the checkpoint {} was made with {}", section, key, a ? a->dump() : "not set", directory.string(), b ? b->dump() : "nothing set"),
+                "put the old value back to resume, or start a new run in another checkpoint.directory (with this checkpoint as model.path)");
+  }
+}
+
+}  // namespace
+
+Trainer::Trainer(RunPlan plan, Device& device, bool resume)
+    : plan_(std::move(plan)),
+      device_(device),
+      weights_(device, plan_.model.config, plan_.model.dtypes, "weights"),
+      gradients_(device, plan_.model.config, DType::kF32, "gradients") {
+  const TrainConfig& config = plan_.config;
+  const fs::path& root = config.checkpoint.directory;
+  make_writable_directory(root);
+  const std::optional<fs::path> newest = newest_checkpoint(root);
+  if (newest && !resume)
+    throw Error(fmt::format("{} already holds {}", root.string(), newest->filename().string()), "add --resume to go on from it, or choose another checkpoint.directory");
+  remove_unfinished_saves(root);
+
+  state_.seed = static_cast<std::uint64_t>(config.training.seed);
+  state_.numerics = plan_.numerics;
+  state_.config = config_to_json(config);
+  if (newest) {
+    restore(*newest);
+  } else {
+    if (plan_.model.directory)
+      plan_.model.directory->load(weights_);
+    else
+      initialize_random(weights_, plan_.model.config, state_.seed);
+    optimizer_ = std::make_unique<Optimizer>(plan_.model.config, weights_, config.optimizer);
+  }
+  runner_ = std::make_unique<StepRunner>(plan_.model.config, weights_, gradients_, state_.numerics, StepOptions{config.training.context, config.training.keep_chunks});
+}
+
+void Trainer::restore(const fs::path& directory) {
+  const TrainState saved = read_checkpoint_state(directory);
+  check_same_run(state_.config, saved.config, directory);
+  if (const std::string difference = describe_difference(plan_.numerics, saved.numerics); !difference.empty())
+    log_warning("this machine's arithmetic differs from the checkpoint's, so results will not repeat bit for bit ({})", difference);
+  ModelDirectory::open(directory).load(weights_);
+  optimizer_ = std::make_unique<Optimizer>(plan_.model.config, weights_, plan_.config.optimizer);
+  load_optimizer(directory, weights_, *optimizer_);
+  state_.step = saved_step_ = saved.step;
+  state_.data_position = saved.data_position;
+  // Everything a run may choose anew on another machine is replayed as it was.
+  state_.numerics.head_block_rows = saved.numerics.head_block_rows;
+}
+
+bool Trainer::run(const TrainCallbacks& callbacks) {
+  const TrainConfig& config = plan_.config;
+  try {
+    while (state_.step < config.training.steps) {
+      const StepReport report = step(callbacks.should_stop);
+      if (callbacks.on_step) callbacks.on_step(report);
+      if (config.checkpoint.every > 0 && state_.step % config.checkpoint.every == 0) save(callbacks);
+    }
+  } catch (const Interrupted&) {
+    save(callbacks);
+    return false;
+  }
+  save(callbacks);
+  return true;
+}
+
+void Trainer::save(const TrainCallbacks& callbacks) {
+  if (saved_step_ == state_.step) return;
+  const CheckpointConfig& checkpoint = plan_.config.checkpoint;
+  std::optional<fs::path> source;
+  if (plan_.model.directory) source = plan_.model.directory->path();
+  const fs::path path = save_checkpoint(checkpoint.directory, state_, plan_.model.config, weights_, *optimizer_, source, checkpoint.keep);
+  saved_step_ = state_.step;
+  if (callbacks.on_save) callbacks.on_save(path);
+}
+
+StepReport Trainer::step(const std::function<bool()>& should_stop) {
+  const auto start = std::chrono::steady_clock::now();
+  const TrainConfig& config = plan_.config;
+  StepReport report;
+  report.step = state_.step + 1;
+  report.total_steps = config.training.steps;
+
+  // The loss is one mean over all counted targets of the step, so their number comes first.
+  std::vector<Sample> samples;
+  for (std::int64_t i = 0; i < config.training.batch; ++i) {
+    samples.push_back(plan_.samples->sample(state_.data_position + i));
+    report.counted += samples.back().counted_targets();
+    report.tokens += samples.back().size();
+    for (const std::int64_t length : samples.back().document_lengths()) report.document_lengths.push_back(length);
+  }
+
+  gradients_.zero();
+  double loss_sum = 0;
+  for (const Sample& sample : samples) {
+    const SequenceResult r = runner_->run({sample.tokens, sample.targets, sample.document_starts}, 1.0 / static_cast<double>(report.counted), should_stop);
+    loss_sum += r.loss_sum;
+    report.correct += r.correct;
+    report.forward_s += r.forward_s;
+    report.recompute_s += r.recompute_s;
+    report.backward_s += r.backward_s;
+  }
+  report.loss = loss_sum / static_cast<double>(report.counted);
+
+  const auto update_start = std::chrono::steady_clock::now();
+  report.gradient_norm = optimizer_->gradient_norm(gradients_);
+  if (!std::isfinite(report.loss) || !std::isfinite(report.gradient_norm))
+    throw Error(fmt::format("step {}: loss {} and gradient norm {} are not finite; the weights were not updated", report.step, report.loss, report.gradient_norm),
+                "lower optimizer.learning_rate or set optimizer.clip_norm, and resume from the last checkpoint");
+  const double clip = config.optimizer.clip_norm;
+  const double scale = clip > 0 && report.gradient_norm > clip ? clip / report.gradient_norm : 1.0;
+  report.learning_rate = learning_rate_at(config.schedule, config.optimizer.learning_rate, report.step, config.training.steps);
+  optimizer_->update(gradients_, report.learning_rate, scale, report.step);
+  report.update_s = seconds_since(update_start);
+
+  state_.step = report.step;
+  state_.data_position += config.training.batch;
+  report.total_s = seconds_since(start);
+  return report;
+}
+
+}  // namespace longstride

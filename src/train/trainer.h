@@ -1,0 +1,56 @@
+// Trainer: the loop of steps, from a plan to checkpoints.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "train/checkpoint.h"
+#include "train/run_plan.h"
+#include "train/step.h"
+
+namespace longstride {
+
+// What is known of one optimizer step.
+struct StepReport {
+  std::int64_t step = 0, total_steps = 0;
+  double loss = 0;  // mean over all counted targets of the step
+  double gradient_norm = 0, learning_rate = 0;
+  std::int64_t tokens = 0, counted = 0, correct = 0;
+  double total_s = 0, forward_s = 0, recompute_s = 0, backward_s = 0, update_s = 0;
+  std::vector<std::int64_t> document_lengths;  // of all sequences: what attention worked on
+};
+
+struct TrainCallbacks {
+  std::function<void(const StepReport&)> on_step;
+  std::function<void(const std::filesystem::path&)> on_save;
+  std::function<bool()> should_stop;  // asked between chunks
+};
+
+class Trainer {
+ public:
+  // Allocates, loads or initializes the weights, and with `resume` restores the newest checkpoint of the output
+  // directory (a fresh start where there is none). Without `resume`, a directory that holds checkpoints is refused.
+  Trainer(RunPlan plan, Device& device, bool resume);
+
+  std::int64_t completed_steps() const { return state_.step; }
+  const RunPlan& plan() const { return plan_; }
+  // Runs to the last step and saves. True when all steps are done; false when should_stop ended it, after saving the
+  // last completed step.
+  bool run(const TrainCallbacks& callbacks);
+
+ private:
+  void restore(const std::filesystem::path& directory);
+  StepReport step(const std::function<bool()>& should_stop);
+  void save(const TrainCallbacks& callbacks);
+
+  RunPlan plan_;
+  Device& device_;
+  TrainState state_;
+  std::int64_t saved_step_ = -1;
+  ParameterSet weights_, gradients_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<StepRunner> runner_;
+};
+
+}  // namespace longstride
