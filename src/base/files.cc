@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <cerrno>
 #include <cstring>
@@ -12,7 +13,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "xxhash.h"
 
 namespace longstride {
 namespace {

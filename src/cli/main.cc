@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
   cli::Action action;
   cli::add_train(app, action);
   cli::add_gradients(app, action);
+  cli::add_inspect(app, action);
   cli::add_bench(app, action);
   try {
     app.parse(argc, argv);

@@ -1,4 +1,5 @@
-// The device of recording passes: it has all the memory one could ask for, and none of it can be touched.
+// The device of recording passes: it has all the memory one could ask for, and none of it can be
+// touched.
 #include <limits>
 
 #include "base/error.h"

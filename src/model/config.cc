@@ -33,25 +33,32 @@ Architecture parse_architecture(const Fields& fields) {
 void check_class(const Fields& fields, Architecture architecture) {
   if (!fields.has("architectures")) return;
   const Json& list = fields.value("architectures");
-  if (!list.is_array()) fields.fail("architectures", fmt::format("must be a list, not {}", shown(list)));
+  if (!list.is_array())
+    fields.fail("architectures", fmt::format("must be a list, not {}", shown(list)));
   if (list.empty()) return;
   const std::string wanted = std::string(name_of(architecture)) + "forcausallm";
   for (const Json& item : list) {
-    if (!item.is_string()) fields.fail("architectures", fmt::format("must hold texts, not {}", shown(item)));
+    if (!item.is_string())
+      fields.fail("architectures", fmt::format("must hold texts, not {}", shown(item)));
     std::string name = item.get<std::string>();
-    std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    std::ranges::transform(name, name.begin(),
+                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     if (name == wanted) return;
   }
-  fields.fail("architectures", fmt::format("is {}, which is not a language model of type {}", shown(list), name_of(architecture)),
+  fields.fail("architectures",
+              fmt::format("is {}, which is not a language model of type {}", shown(list),
+                          name_of(architecture)),
               "save the model from its ...ForCausalLM class");
 }
 
 // layer_types as a list of "does this layer slide", checked.
 std::vector<bool> parse_layer_types(const Fields& fields, std::int64_t layers) {
   const Json& list = fields.value("layer_types");
-  if (!list.is_array()) fields.fail("layer_types", fmt::format("must be a list, not {}", shown(list)));
+  if (!list.is_array())
+    fields.fail("layer_types", fmt::format("must be a list, not {}", shown(list)));
   if (static_cast<std::int64_t>(list.size()) != layers)
-    fields.fail("layer_types", fmt::format("has {} entries, but num_hidden_layers is {}", list.size(), layers));
+    fields.fail("layer_types",
+                fmt::format("has {} entries, but num_hidden_layers is {}", list.size(), layers));
   std::vector<bool> sliding;
   for (const Json& item : list) {
     if (item != kFull && item != kSliding)
@@ -63,16 +70,19 @@ std::vector<bool> parse_layer_types(const Fields& fields, std::int64_t layers) {
 }
 
 // As transformers decides it, defaults included.
-std::vector<std::int64_t> parse_windows(const Fields& fields, Architecture architecture, std::int64_t layers) {
+std::vector<std::int64_t> parse_windows(const Fields& fields, Architecture architecture,
+                                        std::int64_t layers) {
   constexpr std::int64_t kDefaultWindow = 4096;
   const bool qwen = architecture == Architecture::kQwen2 || architecture == Architecture::kQwen3;
-  const bool slides = architecture == Architecture::kMistral || (qwen && fields.boolean_or("use_sliding_window", false));
+  const bool slides = architecture == Architecture::kMistral ||
+                      (qwen && fields.boolean_or("use_sliding_window", false));
   std::int64_t window = 0;
   if (slides) {
     const bool is_null = fields.mentions("sliding_window") && !fields.has("sliding_window");
     window = is_null ? 0 : fields.integer_or("sliding_window", kDefaultWindow, 1, kMostPositions);
   }
-  std::vector<std::int64_t> windows(static_cast<std::size_t>(layers), architecture == Architecture::kMistral ? window : 0);
+  std::vector<std::int64_t> windows(static_cast<std::size_t>(layers),
+                                    architecture == Architecture::kMistral ? window : 0);
   if (qwen && !fields.has("layer_types")) {
     const std::int64_t first = fields.integer_or("max_window_layers", 28, 0, kMostPositions);
     for (std::int64_t l = first; l < layers; ++l) windows[static_cast<std::size_t>(l)] = window;
@@ -82,13 +92,16 @@ std::vector<std::int64_t> parse_windows(const Fields& fields, Architecture archi
   const std::vector<bool> sliding = parse_layer_types(fields, layers);
   for (std::size_t l = 0; l < sliding.size(); ++l) {
     if (qwen && sliding[l] && window == 0)
-      fields.fail("layer_types", fmt::format("says that layer {} slides, but there is no window", l),
+      fields.fail("layer_types",
+                  fmt::format("says that layer {} slides, but there is no window", l),
                   "set use_sliding_window to true and sliding_window to a number of tokens");
     if (qwen) windows[l] = sliding[l] ? window : 0;
     if (sliding[l] != (windows[l] > 0))
-      fields.fail("layer_types", fmt::format("says \"{}\" of layer {}, but a {} model {}", sliding[l] ? kSliding : kFull, l,
-                                             name_of(architecture),
-                                             windows[l] > 0 ? "has its sliding_window in every layer" : "without sliding_window has none"),
+      fields.fail("layer_types",
+                  fmt::format("says \"{}\" of layer {}, but a {} model {}",
+                              sliding[l] ? kSliding : kFull, l, name_of(architecture),
+                              windows[l] > 0 ? "has its sliding_window in every layer"
+                                             : "without sliding_window has none"),
                   "transformers ignores layer_types here; make it agree, or remove it");
   }
   return windows;
@@ -102,32 +115,42 @@ std::optional<DType> parse_dtype(const Fields& fields) {
   if (name == "float32" || name == "float") return DType::kF32;
   if (name == "bfloat16") return DType::kBF16;
   if (name == "float16" || name == "half") return DType::kF16;
-  fields.fail(key, fmt::format("\"{}\" is not supported", name), "supported are float32, float16 and bfloat16");
+  fields.fail(key, fmt::format("\"{}\" is not supported", name),
+              "supported are float32, float16 and bfloat16");
 }
 
 void parse_heads(const Fields& fields, ModelConfig& c) {
   c.query_heads = fields.integer("num_attention_heads", 1, kMostWidth);
-  // Old llama configs leave the field out; for the others transformers would fill in the number of a certain model.
-  const bool needed = c.architecture != Architecture::kLlama && !fields.mentions("num_key_value_heads");
-  c.kv_heads = needed || fields.has("num_key_value_heads") ? fields.integer("num_key_value_heads", 1, kMostWidth)
-                                                           : c.query_heads;
+  // Old llama configs leave the field out; for the others transformers would fill in the number of
+  // a certain model.
+  const bool needed =
+      c.architecture != Architecture::kLlama && !fields.mentions("num_key_value_heads");
+  c.kv_heads = needed || fields.has("num_key_value_heads")
+                   ? fields.integer("num_key_value_heads", 1, kMostWidth)
+                   : c.query_heads;
   if (c.query_heads % c.kv_heads != 0)
-    fields.fail("num_attention_heads", fmt::format("is {}, which is not a multiple of num_key_value_heads, {}", c.query_heads, c.kv_heads));
+    fields.fail("num_attention_heads",
+                fmt::format("is {}, which is not a multiple of num_key_value_heads, {}",
+                            c.query_heads, c.kv_heads));
   if (fields.has("head_dim")) {
     c.head_size = fields.integer("head_dim", 1, kMostWidth);
   } else if (c.architecture == Architecture::kQwen3) {
     c.head_size = 128;  // transformers' default for this family, whatever the hidden size
   } else {
     if (c.hidden_size % c.query_heads != 0)
-      fields.fail("hidden_size", fmt::format("is {}, which is not a multiple of num_attention_heads, {}", c.hidden_size, c.query_heads),
+      fields.fail("hidden_size",
+                  fmt::format("is {}, which is not a multiple of num_attention_heads, {}",
+                              c.hidden_size, c.query_heads),
                   "give head_dim if the heads have a size of their own");
     c.head_size = c.hidden_size / c.query_heads;
   }
   if (c.head_size % 2 != 0)
-    fields.fail(fields.has("head_dim") ? "head_dim" : "hidden_size",
-                fmt::format("gives heads of size {}, but rotary positions need an even size", c.head_size));
+    fields.fail(
+        fields.has("head_dim") ? "head_dim" : "hidden_size",
+        fmt::format("gives heads of size {}, but rotary positions need an even size", c.head_size));
   if (c.query_heads * c.head_size > kMostWidth)
-    fields.fail("num_attention_heads", fmt::format("times the head size, {}, is more than {}", c.head_size, kMostWidth));
+    fields.fail("num_attention_heads",
+                fmt::format("times the head size, {}, is more than {}", c.head_size, kMostWidth));
 }
 
 std::int64_t projections_per_layer(const ModelConfig& c) {
@@ -139,20 +162,28 @@ std::int64_t projections_per_layer(const ModelConfig& c) {
 
 std::string_view name_of(Architecture architecture) {
   switch (architecture) {
-    case Architecture::kQwen2: return "qwen2";
-    case Architecture::kQwen3: return "qwen3";
-    case Architecture::kLlama: return "llama";
-    case Architecture::kMistral: return "mistral";
+    case Architecture::kQwen2:
+      return "qwen2";
+    case Architecture::kQwen3:
+      return "qwen3";
+    case Architecture::kLlama:
+      return "llama";
+    case Architecture::kMistral:
+      return "mistral";
   }
   return "?";
 }
 
 std::string_view name_of(RopeType type) {
   switch (type) {
-    case RopeType::kDefault: return "default";
-    case RopeType::kLinear: return "linear";
-    case RopeType::kLlama3: return "llama3";
-    case RopeType::kYarn: return "yarn";
+    case RopeType::kDefault:
+      return "default";
+    case RopeType::kLinear:
+      return "linear";
+    case RopeType::kLlama3:
+      return "llama3";
+    case RopeType::kYarn:
+      return "yarn";
   }
   return "?";
 }
@@ -165,7 +196,8 @@ ModelConfig parse_config(const Json& json, const std::string& where) {
   check_supported(fields, c.architecture);
   const std::string activation = fields.text_or("hidden_act", "silu");
   if (activation != "silu" && activation != "swish")
-    fields.fail("hidden_act", fmt::format("\"{}\" is not supported", activation), "longstride computes silu only");
+    fields.fail("hidden_act", fmt::format("\"{}\" is not supported", activation),
+                "longstride computes silu only");
 
   c.hidden_size = fields.integer("hidden_size", 1, kMostWidth);
   c.layers = fields.integer("num_hidden_layers", 1, kMostLayers);
@@ -178,7 +210,8 @@ ModelConfig parse_config(const Json& json, const std::string& where) {
   c.dtype = parse_dtype(fields);
   parse_heads(fields, c);
 
-  const bool llama = c.architecture == Architecture::kLlama, qwen3 = c.architecture == Architecture::kQwen3;
+  const bool llama = c.architecture == Architecture::kLlama,
+             qwen3 = c.architecture == Architecture::kQwen3;
   c.output_bias = (llama || qwen3) && fields.boolean_or("attention_bias", false);
   c.qkv_bias = c.architecture == Architecture::kQwen2 || c.output_bias;
   c.mlp_bias = llama && fields.boolean_or("mlp_bias", false);
@@ -192,7 +225,8 @@ ModelConfig parse_config(const Json& json, const std::string& where) {
 ModelConfig read_config(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / "config.json";
   if (!std::filesystem::exists(path))
-    throw Error(fmt::format("{}: no such file", path.string()), "a model is a Hugging Face directory with config.json and safetensors");
+    throw Error(fmt::format("{}: no such file", path.string()),
+                "a model is a Hugging Face directory with config.json and safetensors");
   return parse_config(read_json(path), path.string());
 }
 
@@ -203,7 +237,8 @@ std::int64_t parameter_count(const ModelConfig& c) {
   if (c.output_bias) layer += c.hidden_size;
   if (c.mlp_bias) layer += 2 * c.ffn_size + c.hidden_size;
   if (c.qk_norm) layer += 2 * c.head_size;
-  return c.layers * layer + c.hidden_size + (c.tied_embeddings ? 1 : 2) * c.vocabulary * c.hidden_size;
+  return c.layers * layer + c.hidden_size +
+         (c.tied_embeddings ? 1 : 2) * c.vocabulary * c.hidden_size;
 }
 
 std::int64_t matrix_parameter_count(const ModelConfig& c) {

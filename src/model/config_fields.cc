@@ -34,7 +34,8 @@ std::int64_t Fields::integer(std::string_view key, std::int64_t least, std::int6
   const Json& v = value(key);
   if (!v.is_number_integer()) fail(key, fmt::format("must be a whole number, not {}", shown(v)));
   const bool too_large =
-      v.is_number_unsigned() && v.get<std::uint64_t>() > std::uint64_t{std::numeric_limits<std::int64_t>::max()};
+      v.is_number_unsigned() &&
+      v.get<std::uint64_t>() > std::uint64_t{std::numeric_limits<std::int64_t>::max()};
   if (too_large || v.get<std::int64_t>() > most)
     fail(key, fmt::format("is {}; it must be at most {}", shown(v), most));
   if (v.get<std::int64_t>() < least)

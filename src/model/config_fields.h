@@ -1,5 +1,5 @@
-// Typed access to the fields of a JSON object, with errors that name the file and the field. Used by the config's
-// parser alone. A field that is null counts as absent.
+// Typed access to the fields of a JSON object, with errors that name the file and the field. Used
+// by the config's parser alone. A field that is null counts as absent.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@ namespace longstride {
 
 class Fields {
  public:
-  // Throws Error unless `object` is a JSON object. `prefix` goes before field names ("rope_scaling.").
+  // Throws Error unless `object` is a JSON object. `prefix` goes before field names
+  // ("rope_scaling.").
   Fields(const Json& object, std::string where, std::string prefix = "");
 
   bool has(std::string_view key) const { return find(key) != nullptr; }
@@ -21,7 +22,8 @@ class Fields {
 
   // Whole numbers in [least, most]; the second form gives `fallback` where the field is absent.
   std::int64_t integer(std::string_view key, std::int64_t least, std::int64_t most) const;
-  std::int64_t integer_or(std::string_view key, std::int64_t fallback, std::int64_t least, std::int64_t most) const;
+  std::int64_t integer_or(std::string_view key, std::int64_t fallback, std::int64_t least,
+                          std::int64_t most) const;
   // Finite numbers.
   double number(std::string_view key) const;
   double number_or(std::string_view key, double fallback) const;
@@ -39,7 +41,8 @@ class Fields {
   const std::string& prefix() const { return prefix_; }
 
   // Throws Error: "WHERE: KEY PROBLEM".
-  [[noreturn]] void fail(std::string_view key, std::string_view problem, std::string hint = "") const;
+  [[noreturn]] void fail(std::string_view key, std::string_view problem,
+                         std::string hint = "") const;
 
  private:
   const Json* find(std::string_view key) const;

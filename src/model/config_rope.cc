@@ -11,24 +11,27 @@ namespace {
 constexpr std::int64_t kMostPositions = std::int64_t{1} << 62;
 
 constexpr auto kKnown = std::to_array<std::string_view>(
-    {"rope_type", "type", "rope_theta", "partial_rotary_factor", "factor", "original_max_position_embeddings",
-     "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate", "low_freq_factor",
-     "high_freq_factor", "finetuned"});
+    {"rope_type", "type", "rope_theta", "partial_rotary_factor", "factor",
+     "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "mscale",
+     "mscale_all_dim", "truncate", "low_freq_factor", "high_freq_factor", "finetuned"});
 
 RopeType parse_type(const Fields& fields) {
   const std::string_view key = fields.has("rope_type") ? "rope_type" : "type";
   const std::string type = fields.text_or(key, "default");
-  for (const RopeType t : {RopeType::kDefault, RopeType::kLinear, RopeType::kLlama3, RopeType::kYarn})
+  for (const RopeType t :
+       {RopeType::kDefault, RopeType::kLinear, RopeType::kLlama3, RopeType::kYarn})
     if (type == name_of(t)) return t;
   fields.fail(key, fmt::format("is \"{}\", which is not supported", type),
               "supported are default, linear, llama3 and yarn");
 }
 
 void parse_yarn(const Fields& fields, std::int64_t max_positions, RopeConfig& rope) {
-  // Null leaves the factor to the ratio of the two lengths; leaving the key out is an error in transformers as well.
-  rope.factor = fields.mentions("factor") && !fields.has("factor")
-                    ? static_cast<double>(max_positions) / static_cast<double>(rope.original_positions)
-                    : fields.number_above("factor", 0.0);
+  // Null leaves the factor to the ratio of the two lengths; leaving the key out is an error in
+  // transformers as well.
+  rope.factor =
+      fields.mentions("factor") && !fields.has("factor")
+          ? static_cast<double>(max_positions) / static_cast<double>(rope.original_positions)
+          : fields.number_above("factor", 0.0);
   const auto optional = [&](std::string_view key) -> std::optional<double> {
     if (!fields.has(key)) return std::nullopt;
     return fields.number(key);
@@ -41,11 +44,13 @@ void parse_yarn(const Fields& fields, std::int64_t max_positions, RopeConfig& ro
   if (rope.beta_fast < 0.0) fields.fail("beta_fast", "must be above 0");
   if (rope.beta_slow < 0.0) fields.fail("beta_slow", "must be above 0");
   if (rope.beta_fast < rope.beta_slow)
-    fields.fail("beta_fast", fmt::format("is {}, below beta_slow, which is {}", rope.beta_fast, rope.beta_slow));
+    fields.fail("beta_fast",
+                fmt::format("is {}, below beta_slow, which is {}", rope.beta_fast, rope.beta_slow));
   rope.truncate = fields.boolean_or("truncate", true);
   rope.mscale = optional("mscale");
   rope.mscale_all_dim = optional("mscale_all_dim");
-  if (fields.has("attention_factor")) rope.attention_factor = fields.number_above("attention_factor", 0.0);
+  if (fields.has("attention_factor"))
+    rope.attention_factor = fields.number_above("attention_factor", 0.0);
 }
 
 void parse_llama3(const Fields& fields, RopeConfig& rope) {
@@ -53,26 +58,34 @@ void parse_llama3(const Fields& fields, RopeConfig& rope) {
   rope.low_freq_factor = fields.number_above("low_freq_factor", 0.0);
   rope.high_freq_factor = fields.number_above("high_freq_factor", 0.0);
   if (rope.high_freq_factor <= rope.low_freq_factor)
-    fields.fail("high_freq_factor", fmt::format("is {}; it must be above low_freq_factor, which is {}",
-                                                rope.high_freq_factor, rope.low_freq_factor));
+    fields.fail("high_freq_factor",
+                fmt::format("is {}; it must be above low_freq_factor, which is {}",
+                            rope.high_freq_factor, rope.low_freq_factor));
 }
 
 }  // namespace
 
 RopeConfig parse_rope(const Fields& fields, std::int64_t max_positions) {
-  const auto given = [&](std::string_view key) { return fields.has(key) && fields.value(key) != Json::object(); };
-  if (given("rope_scaling") && given("rope_parameters") && fields.value("rope_scaling") != fields.value("rope_parameters"))
-    fields.fail("rope_scaling", "and rope_parameters are both given and differ", "remove one of them");
+  const auto given = [&](std::string_view key) {
+    return fields.has(key) && fields.value(key) != Json::object();
+  };
+  if (given("rope_scaling") && given("rope_parameters") &&
+      fields.value("rope_scaling") != fields.value("rope_parameters"))
+    fields.fail("rope_scaling", "and rope_parameters are both given and differ",
+                "remove one of them");
   const std::string_view key = given("rope_scaling") ? "rope_scaling" : "rope_parameters";
 
   RopeConfig rope;
   static const Json kNothing = Json::object();
-  const Fields inner(given(key) ? fields.value(key) : kNothing, fields.where(), std::string(key) + ".");
+  const Fields inner(given(key) ? fields.value(key) : kNothing, fields.where(),
+                     std::string(key) + ".");
   for (const std::string_view nested : {"full_attention", "sliding_attention"})
-    if (inner.has(nested)) inner.fail(nested, "gives a kind of layer its own rotary positions, which is not supported");
+    if (inner.has(nested))
+      inner.fail(nested, "gives a kind of layer its own rotary positions, which is not supported");
   if (inner.number_or("partial_rotary_factor", 1.0) != 1.0)
     inner.fail("partial_rotary_factor", "is not 1, but only full rotary positions are supported");
-  if (inner.has("mrope_section")) inner.fail("mrope_section", "is given, but positions of several axes are not supported");
+  if (inner.has("mrope_section"))
+    inner.fail("mrope_section", "is given, but positions of several axes are not supported");
 
   rope.theta = inner.has("rope_theta") ? inner.number_above("rope_theta", 1.0)
                                        : fields.number_above_or("rope_theta", rope.theta, 1.0);
@@ -80,8 +93,9 @@ RopeConfig parse_rope(const Fields& fields, std::int64_t max_positions) {
   if (rope.type == RopeType::kLlama3 || rope.type == RopeType::kYarn) {
     // As in transformers, the one outside wins.
     constexpr std::string_view kOriginal = "original_max_position_embeddings";
-    rope.original_positions = fields.has(kOriginal) ? fields.integer(kOriginal, 1, kMostPositions)
-                                                    : inner.integer_or(kOriginal, max_positions, 1, kMostPositions);
+    rope.original_positions = fields.has(kOriginal)
+                                  ? fields.integer(kOriginal, 1, kMostPositions)
+                                  : inner.integer_or(kOriginal, max_positions, 1, kMostPositions);
   }
   if (rope.type == RopeType::kLinear) rope.factor = inner.number_above("factor", 0.0);
   if (rope.type == RopeType::kLlama3) parse_llama3(inner, rope);

@@ -1,4 +1,5 @@
-// The rotary part of a config.json, in both styles: rope_theta + rope_scaling, and rope_parameters (transformers 5).
+// The rotary part of a config.json, in both styles: rope_theta + rope_scaling, and rope_parameters
+// (transformers 5).
 #pragma once
 
 #include "model/config.h"

@@ -51,7 +51,8 @@ constexpr auto kRefused = std::to_array<Refused>({
     {"query_pre_attn_scalar", "a scale of attention other than 1/sqrt(head size) is not supported"},
     {"scale_emb", kScale, true},
     {"scale_depth", kScale},
-    {"scale_attn_by_inverse_layer_idx", "scales of attention that differ by layer are not supported"},
+    {"scale_attn_by_inverse_layer_idx",
+     "scales of attention that differ by layer are not supported"},
     {"num_experts", kExperts},
     {"num_local_experts", kExperts},
     {"num_experts_per_tok", kExperts},
@@ -90,28 +91,94 @@ constexpr auto kRefused = std::to_array<Refused>({
 // Read by the parser, or known to leave the result alone.
 constexpr auto kKnown = std::to_array<std::string_view>({
     // Read.
-    "architectures", "model_type", "hidden_size", "num_hidden_layers", "num_attention_heads",
-    "num_key_value_heads", "head_dim", "intermediate_size", "vocab_size", "rms_norm_eps",
-    "tie_word_embeddings", "hidden_act", "max_position_embeddings", "initializer_range", "dtype",
-    "torch_dtype", "rope_theta", "rope_scaling", "rope_parameters",
-    "original_max_position_embeddings", "layer_types",
+    "architectures",
+    "model_type",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "intermediate_size",
+    "vocab_size",
+    "rms_norm_eps",
+    "tie_word_embeddings",
+    "hidden_act",
+    "max_position_embeddings",
+    "initializer_range",
+    "dtype",
+    "torch_dtype",
+    "rope_theta",
+    "rope_scaling",
+    "rope_parameters",
+    "original_max_position_embeddings",
+    "layer_types",
     // Bookkeeping.
-    "transformers_version", "_name_or_path", "name_or_path", "_commit_hash", "auto_map",
-    "unsloth_version", "unsloth_fixed", "task_specific_params", "finetuning_task", "problem_type",
-    "id2label", "label2id", "num_labels", "tokenizer_class", "prefix", "language",
+    "transformers_version",
+    "_name_or_path",
+    "name_or_path",
+    "_commit_hash",
+    "auto_map",
+    "unsloth_version",
+    "unsloth_fixed",
+    "task_specific_params",
+    "finetuning_task",
+    "problem_type",
+    "id2label",
+    "label2id",
+    "num_labels",
+    "tokenizer_class",
+    "prefix",
+    "language",
     // How another program runs the model.
-    "use_cache", "pretraining_tp", "output_attentions", "output_hidden_states", "return_dict",
-    "torchscript", "use_bfloat16", "tf_legacy_loss", "chunk_size_feed_forward", "is_decoder",
-    "tie_encoder_decoder", "attn_implementation", "_attn_implementation",
-    "_attn_implementation_autoset", "_flash_attn_2_enabled", "tie_last_hidden_states",
+    "use_cache",
+    "pretraining_tp",
+    "output_attentions",
+    "output_hidden_states",
+    "return_dict",
+    "torchscript",
+    "use_bfloat16",
+    "tf_legacy_loss",
+    "chunk_size_feed_forward",
+    "is_decoder",
+    "tie_encoder_decoder",
+    "attn_implementation",
+    "_attn_implementation",
+    "_attn_implementation_autoset",
+    "_flash_attn_2_enabled",
+    "tie_last_hidden_states",
     // Tokens and generation.
-    "bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "unk_token_id",
-    "decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id", "max_length",
-    "min_length", "max_new_tokens", "do_sample", "early_stopping", "num_beams", "num_beam_groups",
-    "diversity_penalty", "temperature", "top_k", "top_p", "typical_p", "repetition_penalty",
-    "length_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids",
-    "num_return_sequences", "output_scores", "return_dict_in_generate", "suppress_tokens",
-    "begin_suppress_tokens", "remove_invalid_values", "exponential_decay_length_penalty",
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "sep_token_id",
+    "unk_token_id",
+    "decoder_start_token_id",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+    "max_length",
+    "min_length",
+    "max_new_tokens",
+    "do_sample",
+    "early_stopping",
+    "num_beams",
+    "num_beam_groups",
+    "diversity_penalty",
+    "temperature",
+    "top_k",
+    "top_p",
+    "typical_p",
+    "repetition_penalty",
+    "length_penalty",
+    "no_repeat_ngram_size",
+    "encoder_no_repeat_ngram_size",
+    "bad_words_ids",
+    "num_return_sequences",
+    "output_scores",
+    "return_dict_in_generate",
+    "suppress_tokens",
+    "begin_suppress_tokens",
+    "remove_invalid_values",
+    "exponential_decay_length_penalty",
 });
 
 std::span<const std::string_view> known_to(Architecture architecture) {
@@ -122,16 +189,21 @@ std::span<const std::string_view> known_to(Architecture architecture) {
   static constexpr std::array<std::string_view, 2> kLlama{"attention_bias", "mlp_bias"};
   static constexpr std::array<std::string_view, 1> kMistral{"sliding_window"};
   switch (architecture) {
-    case Architecture::kQwen2: return kQwen2;
-    case Architecture::kQwen3: return kQwen3;
-    case Architecture::kLlama: return kLlama;
-    case Architecture::kMistral: return kMistral;
+    case Architecture::kQwen2:
+      return kQwen2;
+    case Architecture::kQwen3:
+      return kQwen3;
+    case Architecture::kLlama:
+      return kLlama;
+    case Architecture::kMistral:
+      return kMistral;
   }
   return {};
 }
 
 bool is_unset(const Json& v) {
-  if (v.is_null() || ((v.is_array() || v.is_object() || v.is_string()) && v.size() == 0)) return true;
+  if (v.is_null() || ((v.is_array() || v.is_object() || v.is_string()) && v.size() == 0))
+    return true;
   if (v.is_string()) return v.get_ref<const std::string&>().empty();
   if (v.is_boolean()) return !v.get<bool>();
   return v.is_number() && v.get<double>() == 0.0;

@@ -14,7 +14,8 @@ E read(const std::byte* at) {
   return x;
 }
 
-// The exponent is all ones exactly in NaN and infinity. Blocks without one are passed by a loop without branches.
+// The exponent is all ones exactly in NaN and infinity. Blocks without one are passed by a loop
+// without branches.
 template <class Bits>
 std::int64_t find_exponent(const std::byte* bytes, std::int64_t count, Bits exponent) {
   constexpr std::int64_t kBlock = 4096;
@@ -41,11 +42,16 @@ void store_floats(std::span<const float> values, DType dtype, std::byte* out) {
     }
   };
   switch (dtype) {
-    case DType::kF32: return store([](float v) { return v; });
-    case DType::kF16: return store([](float v) { return to_f16(v); });
-    case DType::kBF16: return store([](float v) { return to_bf16(v); });
-    case DType::kF64: return store([](float v) { return static_cast<double>(v); });
-    default: LS_CHECK(false, "{} is not a floating-point type", name_of(dtype));
+    case DType::kF32:
+      return store([](float v) { return v; });
+    case DType::kF16:
+      return store([](float v) { return to_f16(v); });
+    case DType::kBF16:
+      return store([](float v) { return to_bf16(v); });
+    case DType::kF64:
+      return store([](float v) { return static_cast<double>(v); });
+    default:
+      LS_CHECK(false, "{} is not a floating-point type", name_of(dtype));
   }
 }
 
@@ -61,19 +67,26 @@ void load_floats(const std::byte* bytes, DType dtype, std::span<float> out) {
       for (std::size_t i = 0; i < out.size(); ++i) out[i] = to_float(read<bf16>(bytes + 2 * i));
       return;
     case DType::kF64:
-      for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(read<double>(bytes + 8 * i));
+      for (std::size_t i = 0; i < out.size(); ++i)
+        out[i] = static_cast<float>(read<double>(bytes + 8 * i));
       return;
-    default: LS_CHECK(false, "{} is not a floating-point type", name_of(dtype));
+    default:
+      LS_CHECK(false, "{} is not a floating-point type", name_of(dtype));
   }
 }
 
 std::int64_t first_nonfinite(const std::byte* bytes, DType dtype, std::int64_t count) {
   switch (dtype) {
-    case DType::kF32: return find_exponent<std::uint32_t>(bytes, count, 0x7f800000u);
-    case DType::kF16: return find_exponent<std::uint16_t>(bytes, count, 0x7c00u);
-    case DType::kBF16: return find_exponent<std::uint16_t>(bytes, count, 0x7f80u);
-    case DType::kF64: return find_exponent<std::uint64_t>(bytes, count, 0x7ff0000000000000u);
-    default: LS_CHECK(false, "{} is not a floating-point type", name_of(dtype));
+    case DType::kF32:
+      return find_exponent<std::uint32_t>(bytes, count, 0x7f800000u);
+    case DType::kF16:
+      return find_exponent<std::uint16_t>(bytes, count, 0x7c00u);
+    case DType::kBF16:
+      return find_exponent<std::uint16_t>(bytes, count, 0x7f80u);
+    case DType::kF64:
+      return find_exponent<std::uint64_t>(bytes, count, 0x7ff0000000000000u);
+    default:
+      LS_CHECK(false, "{} is not a floating-point type", name_of(dtype));
   }
   return -1;
 }

@@ -1,4 +1,5 @@
-// Floating-point values in host memory as bytes of a dtype (F32, F16, BF16, F64), which need not be aligned.
+// Floating-point values in host memory as bytes of a dtype (F32, F16, BF16, F64), which need not be
+// aligned.
 #pragma once
 
 #include <cstddef>

@@ -35,13 +35,15 @@ void initialize_random(ParameterSet& parameters, const ModelConfig& config, std:
         std::vector<float> values(static_cast<std::size_t>(count), constant_of(spec));
         if (spec.shape.rank() == 2) {
           // One stream per parameter and piece, so that pieces can be drawn in any order.
-          Random random(seed, (static_cast<std::uint64_t>(p) << 32) | static_cast<std::uint64_t>(first + i));
-          for (float& v : values) v = static_cast<float>(config.initializer_range * random.normal());
+          Random random(
+              seed, (static_cast<std::uint64_t>(p) << 32) | static_cast<std::uint64_t>(first + i));
+          for (float& v : values)
+            v = static_cast<float>(config.initializer_range * random.normal());
         }
         store_floats(values, view.dtype(), staging.data() + from * width);
       });
-      parameters.device().copy_from_host(static_cast<std::byte*>(view.data()) + begin * width, staging.data(),
-                                         (end - begin) * width);
+      parameters.device().copy_from_host(static_cast<std::byte*>(view.data()) + begin * width,
+                                         staging.data(), (end - begin) * width);
     }
   }
 }

@@ -23,7 +23,8 @@ bool is_weight_type(const TensorInfo& info) {
 std::string some_of(const std::vector<std::string>& names) {
   constexpr std::size_t kShown = 4;
   const std::size_t shown = std::min(names.size(), kShown);
-  std::string text = fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
+  std::string text = fmt::format(
+      "{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
   if (names.size() > shown) text += fmt::format(" and {} more", names.size() - shown);
   return text;
 }
@@ -40,16 +41,18 @@ void check_tensor(const SafetensorsReader& reader, const std::string& name, cons
   std::vector<std::int64_t> wanted;
   for (int i = 0; i < shape.rank(); ++i) wanted.push_back(shape[i]);
   if (info.shape != wanted)
-    throw Error(fmt::format("{}: tensor {} has shape [{}], but config.json makes it {}", where, name,
-                            fmt::join(info.shape, ", "), shape.to_string()),
+    throw Error(fmt::format("{}: tensor {} has shape [{}], but config.json makes it {}", where,
+                            name, fmt::join(info.shape, ", "), shape.to_string()),
                 "config.json and the weights do not belong together");
 }
 
-void copy_checked(const SafetensorsReader& reader, const std::string& name, const View& to, Device& device) {
+void copy_checked(const SafetensorsReader& reader, const std::string& name, const View& to,
+                  Device& device) {
   constexpr std::int64_t kPiece = 1 << 20;
   const std::byte* from = reader.bytes(name).data();
   const DType dtype = *reader.info(name).dtype;
-  LS_CHECK(to.dtype() == dtype || to.dtype() == DType::kF32, "{} from {} into {}", name, name_of(dtype), name_of(to.dtype()));
+  LS_CHECK(to.dtype() == dtype || to.dtype() == DType::kF32, "{} from {} into {}", name,
+           name_of(dtype), name_of(to.dtype()));
   const std::int64_t pieces = (to.elements() + kPiece - 1) / kPiece;
   std::vector<std::int64_t> bad(static_cast<std::size_t>(pieces), -1);
   parallel_for(pieces, [&](std::int64_t piece) {
@@ -70,13 +73,15 @@ void copy_checked(const SafetensorsReader& reader, const std::string& name, cons
   if (first == bad.end()) return;
   float value = 0.0f;
   load_floats(from + *first * size_of(dtype), dtype, {&value, 1});
-  throw Error(fmt::format("{}: tensor {} holds {} at index {}", reader.file_of(name).string(), name, value, *first),
+  throw Error(fmt::format("{}: tensor {} holds {} at index {}", reader.file_of(name).string(), name,
+                          value, *first),
               "the weights are broken; go back to a save from before they were");
 }
 
 }  // namespace
 
-ModelDirectory::ModelDirectory(std::filesystem::path path, ModelConfig config, SafetensorsReader reader)
+ModelDirectory::ModelDirectory(std::filesystem::path path, ModelConfig config,
+                               SafetensorsReader reader)
     : path_(std::move(path)), config_(std::move(config)), reader_(std::move(reader)) {}
 
 ModelDirectory ModelDirectory::open(const std::filesystem::path& path) {
@@ -101,43 +106,53 @@ void ModelDirectory::check_tensors() const {
     if (reader_.contains("embed_tokens.weight"))
       hint = "the weights were saved from the bare model; save them from its ...ForCausalLM class";
     else if (missing == std::vector<std::string>{kHead})
-      hint = "if the model shares its embedding with its head, set tie_word_embeddings to true in config.json";
+      hint =
+          "if the model shares its embedding with its head, set tie_word_embeddings to true in "
+          "config.json";
     throw Error(fmt::format("{}: missing tensors: {}", path_.string(), some_of(missing)), hint);
   }
   std::vector<std::string> unexpected;
   for (const std::string& name : reader_.names()) {
     const bool redundant_head = config_.tied_embeddings && name == kHead;
-    if (!expected.contains(name) && !redundant_head && !is_harmless(name)) unexpected.push_back(name);
+    if (!expected.contains(name) && !redundant_head && !is_harmless(name))
+      unexpected.push_back(name);
   }
   if (!unexpected.empty())
-    throw Error(fmt::format("{}: tensors that a {} model of this config.json does not have: {}", path_.string(),
-                            name_of(config_.architecture), some_of(unexpected)),
-                "config.json and the weights do not belong together, or the model is of a kind that is not supported");
-  for (const ParameterSpec& spec : parameter_specs(config_)) check_tensor(reader_, spec.name, spec.shape);
+    throw Error(fmt::format("{}: tensors that a {} model of this config.json does not have: {}",
+                            path_.string(), name_of(config_.architecture), some_of(unexpected)),
+                "config.json and the weights do not belong together, or the model is of a kind "
+                "that is not supported");
+  for (const ParameterSpec& spec : parameter_specs(config_))
+    check_tensor(reader_, spec.name, spec.shape);
   if (config_.tied_embeddings && reader_.contains(kHead))
     check_tensor(reader_, kHead, {config_.vocabulary, config_.hidden_size});
 }
 
 std::vector<DType> ModelDirectory::dtypes() const {
   std::vector<DType> dtypes;
-  for (const ParameterSpec& spec : parameter_specs(config_)) dtypes.push_back(*reader_.info(spec.name).dtype);
+  for (const ParameterSpec& spec : parameter_specs(config_))
+    dtypes.push_back(*reader_.info(spec.name).dtype);
   return dtypes;
 }
 
 void ModelDirectory::load(ParameterSet& parameters) const {
   const std::vector<ParameterSpec> specs = parameter_specs(config_);
-  LS_CHECK(static_cast<std::int64_t>(specs.size()) == parameters.size(), "{} parameters for {}", parameters.size(), specs.size());
+  LS_CHECK(static_cast<std::int64_t>(specs.size()) == parameters.size(), "{} parameters for {}",
+           parameters.size(), specs.size());
   for (std::int64_t i = 0; i < parameters.size(); ++i) {
     const ParameterSpec& spec = specs[static_cast<std::size_t>(i)];
-    LS_CHECK(spec.name == parameters.specs()[static_cast<std::size_t>(i)].name && spec.shape == parameters.view(i).shape(),
+    LS_CHECK(spec.name == parameters.specs()[static_cast<std::size_t>(i)].name &&
+                 spec.shape == parameters.view(i).shape(),
              "{} {}", spec.name, parameters.view(i).shape().to_string());
     copy_checked(reader_, spec.name, parameters.view(i), parameters.device());
   }
   if (!config_.tied_embeddings || !reader_.contains(kHead)) return;
   const auto head = reader_.bytes(kHead), embedding = reader_.bytes(kEmbedding);
-  if (reader_.info(kHead).dtype != reader_.info(kEmbedding).dtype || head.size() != embedding.size() ||
+  if (reader_.info(kHead).dtype != reader_.info(kEmbedding).dtype ||
+      head.size() != embedding.size() ||
       std::memcmp(head.data(), embedding.data(), head.size()) != 0)
-    throw Error(fmt::format("{}: {} differs from {}, though config.json ties them", reader_.file_of(kHead).string(), kHead, kEmbedding),
+    throw Error(fmt::format("{}: {} differs from {}, though config.json ties them",
+                            reader_.file_of(kHead).string(), kHead, kEmbedding),
                 "set tie_word_embeddings to false in config.json, or remove the tensor");
 }
 

@@ -18,18 +18,22 @@ struct Slot {
 };
 
 std::vector<Slot> slots_of(const ModelConfig& c) {
-  const std::int64_t d = c.hidden_size, q = c.query_heads * c.head_size, kv = c.kv_heads * c.head_size;
+  const std::int64_t d = c.hidden_size, q = c.query_heads * c.head_size,
+                     kv = c.kv_heads * c.head_size;
   std::vector<Slot> slots;
   const auto top = [&](std::string name, Shape shape, bool decay, View ModelParameters::*place) {
     slots.push_back({{std::move(name), shape, decay}, -1, place, nullptr});
   };
   top("model.embed_tokens.weight", {c.vocabulary, d}, true, &ModelParameters::embedding);
   for (std::int64_t l = 0; l < c.layers; ++l) {
-    const auto add = [&](std::string_view name, Shape shape, bool decay, View LayerParameters::*place) {
-      slots.push_back({{fmt::format("model.layers.{}.{}", l, name), shape, decay}, l, nullptr, place});
+    const auto add = [&](std::string_view name, Shape shape, bool decay,
+                         View LayerParameters::*place) {
+      slots.push_back(
+          {{fmt::format("model.layers.{}.{}", l, name), shape, decay}, l, nullptr, place});
     };
     const auto linear = [&](std::string_view name, std::int64_t out, std::int64_t in, bool bias,
-                            View LayerParameters::*weight_place, View LayerParameters::*bias_place) {
+                            View LayerParameters::*weight_place,
+                            View LayerParameters::*bias_place) {
       add(fmt::format("{}.weight", name), {out, in}, true, weight_place);
       if (bias) add(fmt::format("{}.bias", name), {out}, false, bias_place);
     };
@@ -77,18 +81,25 @@ std::vector<ParameterSpec> parameter_specs(const ModelConfig& config) {
   return specs;
 }
 
-ParameterSet::ParameterSet(Device& device, const ModelConfig& config, std::vector<DType> dtypes, const std::string& what)
-    : device_(&device), config_(config), specs_(parameter_specs(config)), dtypes_(std::move(dtypes)) {
+ParameterSet::ParameterSet(Device& device, const ModelConfig& config, std::vector<DType> dtypes,
+                           const std::string& what)
+    : device_(&device),
+      config_(config),
+      specs_(parameter_specs(config)),
+      dtypes_(std::move(dtypes)) {
   Layout layout = lay_out(specs_, dtypes_);
   offsets_ = std::move(layout.offsets);
   bytes_ = layout.bytes;
   memory_ = device.allocate(bytes_, what);
 }
 
-ParameterSet::ParameterSet(Device& device, const ModelConfig& config, DType dtype, const std::string& what)
-    : ParameterSet(device, config, std::vector<DType>(parameter_specs(config).size(), dtype), what) {}
+ParameterSet::ParameterSet(Device& device, const ModelConfig& config, DType dtype,
+                           const std::string& what)
+    : ParameterSet(device, config, std::vector<DType>(parameter_specs(config).size(), dtype),
+                   what) {}
 
-std::int64_t ParameterSet::bytes_needed(const ModelConfig& config, const std::vector<DType>& dtypes) {
+std::int64_t ParameterSet::bytes_needed(const ModelConfig& config,
+                                        const std::vector<DType>& dtypes) {
   return lay_out(parameter_specs(config), dtypes).bytes;
 }
 
@@ -110,8 +121,9 @@ ModelParameters ParameterSet::model() const {
   const std::vector<Slot> slots = slots_of(config_);
   for (std::size_t i = 0; i < slots.size(); ++i) {
     const Slot& slot = slots[i];
-    View& place = slot.layer < 0 ? model.*slot.at_top
-                                 : model.layers[static_cast<std::size_t>(slot.layer)].*slot.in_layer;
+    View& place = slot.layer < 0
+                      ? model.*slot.at_top
+                      : model.layers[static_cast<std::size_t>(slot.layer)].*slot.in_layer;
     place = view(static_cast<std::int64_t>(i));
   }
   if (config_.tied_embeddings) model.head = model.embedding;

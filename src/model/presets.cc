@@ -49,57 +49,64 @@ Json qwen2(const Sizes& s, double eps, bool tied) {
 }
 
 Json qwen3_8b() {
-  return with(base("qwen3", "Qwen3ForCausalLM", "bfloat16", {4096, 36, 32, 8, 12288, 151936, 40960}),
-              {{"attention_bias", false},
-               {"bos_token_id", 151643},
-               {"eos_token_id", 151645},
-               {"head_dim", 128},
-               {"max_window_layers", 36},
-               {"rope_scaling", nullptr},
-               {"sliding_window", nullptr},
-               {"use_sliding_window", false}});
+  return with(
+      base("qwen3", "Qwen3ForCausalLM", "bfloat16", {4096, 36, 32, 8, 12288, 151936, 40960}),
+      {{"attention_bias", false},
+       {"bos_token_id", 151643},
+       {"eos_token_id", 151645},
+       {"head_dim", 128},
+       {"max_window_layers", 36},
+       {"rope_scaling", nullptr},
+       {"sliding_window", nullptr},
+       {"use_sliding_window", false}});
 }
 
 Json llama31_8b() {
-  return with(base("llama", "LlamaForCausalLM", "bfloat16", {4096, 32, 32, 8, 14336, 128256, 131072}),
-              {{"attention_bias", false},
-               {"bos_token_id", 128000},
-               {"eos_token_id", 128001},
-               {"mlp_bias", false},
-               {"rms_norm_eps", 1e-5},
-               {"rope_scaling",
-                {{"factor", 8.0},
-                 {"high_freq_factor", 4.0},
-                 {"low_freq_factor", 1.0},
-                 {"original_max_position_embeddings", 8192},
-                 {"rope_type", "llama3"}}},
-               {"rope_theta", 500000.0}});
+  return with(
+      base("llama", "LlamaForCausalLM", "bfloat16", {4096, 32, 32, 8, 14336, 128256, 131072}),
+      {{"attention_bias", false},
+       {"bos_token_id", 128000},
+       {"eos_token_id", 128001},
+       {"mlp_bias", false},
+       {"rms_norm_eps", 1e-5},
+       {"rope_scaling",
+        {{"factor", 8.0},
+         {"high_freq_factor", 4.0},
+         {"low_freq_factor", 1.0},
+         {"original_max_position_embeddings", 8192},
+         {"rope_type", "llama3"}}},
+       {"rope_theta", 500000.0}});
 }
 
 // v0.1, the one with a window.
 Json mistral_7b() {
-  return with(base("mistral", "MistralForCausalLM", "bfloat16", {4096, 32, 32, 8, 14336, 32000, 32768}),
-              {{"bos_token_id", 1},
-               {"eos_token_id", 2},
-               {"rms_norm_eps", 1e-5},
-               {"rope_theta", 10000.0},
-               {"sliding_window", 4096}});
+  return with(
+      base("mistral", "MistralForCausalLM", "bfloat16", {4096, 32, 32, 8, 14336, 32000, 32768}),
+      {{"bos_token_id", 1},
+       {"eos_token_id", 2},
+       {"rms_norm_eps", 1e-5},
+       {"rope_theta", 10000.0},
+       {"sliding_window", 4096}});
 }
 
-// The tiny ones between them have every feature: biases, tied and own heads, a head size of its own, scaled
-// positions, a window. Their vocabulary has room for all bytes and some marks.
+// The tiny ones between them have every feature: biases, tied and own heads, a head size of its
+// own, scaled positions, a window. Their vocabulary has room for all bytes and some marks.
 constexpr Sizes kTiny{64, 2, 4, 2, 160, 320, 131072};
 
 Json tiny(const char* model_type, const char* architecture, const Json& changes) {
-  return with(with(base(model_type, architecture, "float32", kTiny), {{"bos_token_id", nullptr}, {"eos_token_id", nullptr}}),
+  return with(with(base(model_type, architecture, "float32", kTiny),
+                   {{"bos_token_id", nullptr}, {"eos_token_id", nullptr}}),
               changes);
 }
 
 Json tiny_qwen2() {
-  return tiny("qwen2", "Qwen2ForCausalLM", {{"tie_word_embeddings", true}, {"use_sliding_window", false}});
+  return tiny("qwen2", "Qwen2ForCausalLM",
+              {{"tie_word_embeddings", true}, {"use_sliding_window", false}});
 }
 
-Json tiny_qwen3() { return tiny("qwen3", "Qwen3ForCausalLM", {{"attention_bias", false}, {"head_dim", 32}}); }
+Json tiny_qwen3() {
+  return tiny("qwen3", "Qwen3ForCausalLM", {{"attention_bias", false}, {"head_dim", 32}});
+}
 
 Json tiny_llama() {
   return tiny("llama", "LlamaForCausalLM",
@@ -116,7 +123,8 @@ Json tiny_llama() {
 }
 
 Json tiny_mistral() {
-  return tiny("mistral", "MistralForCausalLM", {{"rms_norm_eps", 1e-5}, {"rope_theta", 10000.0}, {"sliding_window", 64}});
+  return tiny("mistral", "MistralForCausalLM",
+              {{"rms_norm_eps", 1e-5}, {"rope_theta", 10000.0}, {"sliding_window", 64}});
 }
 
 Json bench_cpu() {
@@ -137,11 +145,26 @@ struct Preset {
 
 const std::vector<Preset>& presets() {
   static const std::vector<Preset> all{
-      {"qwen2.5-0.5b", [] { return qwen2({896, 24, 14, 2, 4864, 151936, 32768}, 1e-6, true); }},
-      {"qwen2.5-1.5b", [] { return qwen2({1536, 28, 12, 2, 8960, 151936, 131072}, 1e-6, true); }},
-      {"qwen2.5-7b", [] { return qwen2({3584, 28, 28, 4, 18944, 152064, 131072}, 1e-6, false); }},
-      {"qwen2.5-14b", [] { return qwen2({5120, 48, 40, 8, 13824, 152064, 131072}, 1e-5, false); }},
-      {"qwen2.5-32b", [] { return qwen2({5120, 64, 40, 8, 27648, 152064, 131072}, 1e-5, false); }},
+      {"qwen2.5-0.5b",
+       [] {
+         return qwen2({896, 24, 14, 2, 4864, 151936, 32768}, 1e-6, true);
+       }},
+      {"qwen2.5-1.5b",
+       [] {
+         return qwen2({1536, 28, 12, 2, 8960, 151936, 131072}, 1e-6, true);
+       }},
+      {"qwen2.5-7b",
+       [] {
+         return qwen2({3584, 28, 28, 4, 18944, 152064, 131072}, 1e-6, false);
+       }},
+      {"qwen2.5-14b",
+       [] {
+         return qwen2({5120, 48, 40, 8, 13824, 152064, 131072}, 1e-5, false);
+       }},
+      {"qwen2.5-32b",
+       [] {
+         return qwen2({5120, 64, 40, 8, 27648, 152064, 131072}, 1e-5, false);
+       }},
       {"qwen3-8b", qwen3_8b},
       {"llama-3.1-8b", llama31_8b},
       {"mistral-7b", mistral_7b},
@@ -162,7 +185,8 @@ ModelConfig find_preset(std::string_view name) {
   const std::string near = nearest(name, preset_names());
   throw Error(fmt::format("there is no preset named \"{}\"", name),
               near.empty() ? fmt::format("presets are {}", fmt::join(preset_names(), ", "))
-                           : fmt::format("did you mean {}? presets are {}", near, fmt::join(preset_names(), ", ")));
+                           : fmt::format("did you mean {}? presets are {}", near,
+                                         fmt::join(preset_names(), ", ")));
 }
 
 std::vector<std::string> preset_names() {

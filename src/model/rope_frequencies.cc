@@ -11,15 +11,15 @@ namespace {
 
 constexpr double kTurn = 2.0 * std::numbers::pi;
 
-// Long wavelengths are divided by the factor, short ones kept, those between blended by how often they turn within
-// the original context.
+// Long wavelengths are divided by the factor, short ones kept, those between blended by how often
+// they turn within the original context.
 double llama3(const RopeConfig& rope, double frequency) {
   const double original = static_cast<double>(rope.original_positions);
   const double wavelength = kTurn / frequency;
   if (wavelength < original / rope.high_freq_factor) return frequency;
   if (wavelength > original / rope.low_freq_factor) return frequency / rope.factor;
-  const double smooth =
-      (original / wavelength - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+  const double smooth = (original / wavelength - rope.low_freq_factor) /
+                        (rope.high_freq_factor - rope.low_freq_factor);
   return (1.0 - smooth) * frequency / rope.factor + smooth * frequency;
 }
 
@@ -31,7 +31,8 @@ struct YarnRamp {
 YarnRamp yarn_ramp(const RopeConfig& rope, std::int64_t head_size) {
   const double size = static_cast<double>(head_size);
   const auto pair_that_turns = [&](double times) {
-    return size * std::log(static_cast<double>(rope.original_positions) / (times * kTurn)) / (2.0 * std::log(rope.theta));
+    return size * std::log(static_cast<double>(rope.original_positions) / (times * kTurn)) /
+           (2.0 * std::log(rope.theta));
   };
   double low = pair_that_turns(rope.beta_fast), high = pair_that_turns(rope.beta_slow);
   if (rope.truncate) {
@@ -45,13 +46,16 @@ YarnRamp yarn_ramp(const RopeConfig& rope, std::int64_t head_size) {
 }
 
 double yarn(const RopeConfig& rope, const YarnRamp& ramp, double frequency, std::int64_t pair) {
-  const double divided = std::clamp((static_cast<double>(pair) - ramp.low) / (ramp.high - ramp.low), 0.0, 1.0);
+  const double divided =
+      std::clamp((static_cast<double>(pair) - ramp.low) / (ramp.high - ramp.low), 0.0, 1.0);
   return frequency / rope.factor * divided + frequency * (1.0 - divided);
 }
 
 double yarn_attention_factor(const RopeConfig& rope) {
   if (rope.attention_factor) return *rope.attention_factor;
-  const auto mscale = [&](double m) { return rope.factor <= 1.0 ? 1.0 : 0.1 * m * std::log(rope.factor) + 1.0; };
+  const auto mscale = [&](double m) {
+    return rope.factor <= 1.0 ? 1.0 : 0.1 * m * std::log(rope.factor) + 1.0;
+  };
   if (rope.mscale.value_or(0.0) != 0.0 && rope.mscale_all_dim.value_or(0.0) != 0.0)
     return mscale(*rope.mscale) / mscale(*rope.mscale_all_dim);
   return mscale(1.0);
@@ -67,13 +71,21 @@ RopeFrequencies rope_frequencies(const ModelConfig& config) {
   RopeFrequencies result;
   result.attention_factor = is_yarn ? yarn_attention_factor(rope) : 1.0;
   for (std::int64_t pair = 0; pair < config.head_size / 2; ++pair) {
-    const double f =
-        1.0 / std::pow(rope.theta, static_cast<double>(2 * pair) / static_cast<double>(config.head_size));
+    const double f = 1.0 / std::pow(rope.theta, static_cast<double>(2 * pair) /
+                                                    static_cast<double>(config.head_size));
     switch (rope.type) {
-      case RopeType::kDefault: result.frequencies.push_back(f); break;
-      case RopeType::kLinear: result.frequencies.push_back(f / rope.factor); break;
-      case RopeType::kLlama3: result.frequencies.push_back(llama3(rope, f)); break;
-      case RopeType::kYarn: result.frequencies.push_back(yarn(rope, ramp, f, pair)); break;
+      case RopeType::kDefault:
+        result.frequencies.push_back(f);
+        break;
+      case RopeType::kLinear:
+        result.frequencies.push_back(f / rope.factor);
+        break;
+      case RopeType::kLlama3:
+        result.frequencies.push_back(llama3(rope, f));
+        break;
+      case RopeType::kYarn:
+        result.frequencies.push_back(yarn(rope, ramp, f, pair));
+        break;
     }
   }
   return result;

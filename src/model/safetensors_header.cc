@@ -50,7 +50,8 @@ constexpr auto kTypes = std::to_array<FileType>({
 
 class HeaderParser {
  public:
-  HeaderParser(std::span<const std::byte> file, const std::string& where) : file_(file), where_(where) {}
+  HeaderParser(std::span<const std::byte> file, const std::string& where)
+      : file_(file), where_(where) {}
 
   SafetensorsHeader parse() {
     const Json json = parse_json_strictly(header_text());
@@ -62,7 +63,8 @@ class HeaderParser {
         header.tensors.push_back(parse_tensor(name, value));
       }
     }
-    std::ranges::sort(header.tensors, {}, [](const TensorInfo& t) { return std::pair(t.begin, t.bytes); });
+    std::ranges::sort(header.tensors, {},
+                      [](const TensorInfo& t) { return std::pair(t.begin, t.bytes); });
     check_coverage(header.tensors);
     return header;
   }
@@ -85,14 +87,16 @@ class HeaderParser {
     if (length > static_cast<std::uint64_t>(size - kLengthBytes))
       fail(fmt::format("its header claims {} bytes, but the file has {}", length, size));
     if (length > static_cast<std::uint64_t>(kMostHeaderBytes))
-      fail(fmt::format("its header claims {} bytes, more than the format's limit of {}", length, kMostHeaderBytes));
+      fail(fmt::format("its header claims {} bytes, more than the format's limit of {}", length,
+                       kMostHeaderBytes));
     data_begin_ = kLengthBytes + static_cast<std::int64_t>(length);
     const std::string_view text(reinterpret_cast<const char*>(file_.data()) + kLengthBytes, length);
     if (!text.starts_with('{')) fail("its header does not begin with '{'");
     return text;
   }
 
-  // Refuses what a plain parser would let pass: duplicate keys, and nesting deeper than the format knows.
+  // Refuses what a plain parser would let pass: duplicate keys, and nesting deeper than the format
+  // knows.
   Json parse_json_strictly(std::string_view text) const {
     std::vector<std::set<std::string>> keys;
     const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
@@ -123,36 +127,43 @@ class HeaderParser {
   }
 
   TensorInfo parse_tensor(const std::string& name, const Json& value) const {
-    if (!value.is_object() || value.size() != 3 || !value.contains("dtype") || !value.contains("shape") ||
-        !value.contains("data_offsets"))
+    if (!value.is_object() || value.size() != 3 || !value.contains("dtype") ||
+        !value.contains("shape") || !value.contains("data_offsets"))
       fail(name, "needs dtype, shape and data_offsets, and nothing else");
     TensorInfo info;
     info.name = name;
     const Json& type = value["dtype"];
     if (!type.is_string()) fail(name, "dtype is not a text");
     info.dtype_name = type.get<std::string>();
-    const auto known = std::ranges::find(kTypes, std::string_view(info.dtype_name), &FileType::name);
+    const auto known =
+        std::ranges::find(kTypes, std::string_view(info.dtype_name), &FileType::name);
     if (known == kTypes.end()) fail(name, fmt::format("unknown dtype {}", info.dtype_name));
     info.dtype = known->dtype;
     info.shape = parse_numbers(name, "shape", value["shape"]);
-    const std::vector<std::int64_t> offsets = parse_numbers(name, "data_offsets", value["data_offsets"]);
-    if (offsets.size() != 2) fail(name, fmt::format("data_offsets holds {} numbers, not 2", offsets.size()));
+    const std::vector<std::int64_t> offsets =
+        parse_numbers(name, "data_offsets", value["data_offsets"]);
+    if (offsets.size() != 2)
+      fail(name, fmt::format("data_offsets holds {} numbers, not 2", offsets.size()));
     const std::int64_t begin = offsets[0], end = offsets[1];
     const std::int64_t available = static_cast<std::int64_t>(file_.size()) - data_begin_;
-    if (begin > end) fail(name, fmt::format("data_offsets [{}, {}] end before they begin", begin, end));
+    if (begin > end)
+      fail(name, fmt::format("data_offsets [{}, {}] end before they begin", begin, end));
     if (end > available)
-      fail(name, fmt::format("data_offsets [{}, {}] pass the end of the data, {}", begin, end, available));
+      fail(name, fmt::format("data_offsets [{}, {}] pass the end of the data, {}", begin, end,
+                             available));
     info.begin = data_begin_ + begin;
     info.bytes = end - begin;
     check_size(info, known->bits);
     return info;
   }
 
-  std::vector<std::int64_t> parse_numbers(const std::string& name, std::string_view field, const Json& list) const {
+  std::vector<std::int64_t> parse_numbers(const std::string& name, std::string_view field,
+                                          const Json& list) const {
     if (!list.is_array()) fail(name, fmt::format("{} is not a list", field));
     std::vector<std::int64_t> numbers;
     for (const Json& n : list) {
-      if (!n.is_number_unsigned() || n.get<std::uint64_t>() > std::uint64_t{std::numeric_limits<std::int64_t>::max()})
+      if (!n.is_number_unsigned() ||
+          n.get<std::uint64_t>() > std::uint64_t{std::numeric_limits<std::int64_t>::max()})
         fail(name, fmt::format("{} holds something that is not a size", field));
       numbers.push_back(n.get<std::int64_t>());
     }
@@ -162,17 +173,19 @@ class HeaderParser {
   void check_size(const TensorInfo& info, std::int64_t bits) const {
     std::int64_t total = bits;
     for (const std::int64_t d : info.shape)
-      if (__builtin_mul_overflow(total, d, &total)) fail(info.name, "its shape is too large for 64 bits");
+      if (__builtin_mul_overflow(total, d, &total))
+        fail(info.name, "its shape is too large for 64 bits");
     if (total % 8 != 0 || total / 8 != info.bytes)
-      fail(info.name, fmt::format("its shape and dtype {} need {} bytes, but data_offsets give {}", info.dtype_name,
-                                  total / 8, info.bytes));
+      fail(info.name, fmt::format("its shape and dtype {} need {} bytes, but data_offsets give {}",
+                                  info.dtype_name, total / 8, info.bytes));
   }
 
   void check_coverage(const std::vector<TensorInfo>& tensors) const {
     std::int64_t covered = data_begin_;
     for (const TensorInfo& t : tensors) {
       if (t.begin < covered) fail(t.name, "its bytes overlap those of another tensor");
-      if (t.begin > covered) fail(t.name, fmt::format("{} bytes before it belong to no tensor", t.begin - covered));
+      if (t.begin > covered)
+        fail(t.name, fmt::format("{} bytes before it belong to no tensor", t.begin - covered));
       covered = t.begin + t.bytes;
     }
     const auto size = static_cast<std::int64_t>(file_.size());

@@ -24,11 +24,13 @@ std::map<std::string, std::string> read_index(const std::filesystem::path& path)
     if (!file.is_string())
       throw Error(fmt::format("{}: weight_map.{} is not a file name", path.string(), tensor), hint);
     const auto name = file.get<std::string>();
-    if (name.empty() || name == "." || name == ".." || name.find_first_of("/\\") != std::string::npos ||
-        name.find('\0') != std::string::npos)
-      throw Error(fmt::format("{}: weight_map.{} names the file \"{}\", which is not in the model directory",
-                              path.string(), tensor, name),
-                  "shards must lie beside the index");
+    if (name.empty() || name == "." || name == ".." ||
+        name.find_first_of("/\\") != std::string::npos || name.find('\0') != std::string::npos)
+      throw Error(
+          fmt::format(
+              "{}: weight_map.{} names the file \"{}\", which is not in the model directory",
+              path.string(), tensor, name),
+          "shards must lie beside the index");
     files[tensor] = name;
   }
   if (files.empty()) throw Error(fmt::format("{}: weight_map is empty", path.string()), hint);
@@ -57,7 +59,8 @@ SafetensorsReader SafetensorsReader::open_model(const std::filesystem::path& dir
     const bool has_bin = std::filesystem::exists(directory / "pytorch_model.bin") ||
                          std::filesystem::exists(directory / "pytorch_model.bin.index.json");
     throw Error(fmt::format("{}: neither {} nor {}", directory.string(), kSingle, kIndex),
-                has_bin ? "the weights are in PyTorch's own format; convert them with transformers' save_pretrained"
+                has_bin ? "the weights are in PyTorch's own format; convert them with "
+                          "transformers' save_pretrained"
                         : "a model is a Hugging Face directory with config.json and safetensors");
   }
   const auto index = read_index(index_path);
@@ -72,7 +75,8 @@ SafetensorsReader SafetensorsReader::open_model(const std::filesystem::path& dir
   for (const auto& [tensor, file] : index) {
     const auto it = reader.entries_.find(tensor);
     if (it == reader.entries_.end() || reader.files_[it->second.file].path().filename() != file)
-      throw Error(fmt::format("{}: tensor {} is listed in {}, but is not in that file", index_path.string(), tensor, file),
+      throw Error(fmt::format("{}: tensor {} is listed in {}, but is not in that file",
+                              index_path.string(), tensor, file),
                   "index and shards do not belong together; fetch or write the model again");
   }
   for (const auto& [tensor, entry] : reader.entries_)
@@ -90,7 +94,8 @@ void SafetensorsReader::add_file(const std::filesystem::path& path) {
     const std::string name = info.name;
     const auto [it, added] = entries_.try_emplace(name, Entry{files_.size(), std::move(info)});
     if (!added)
-      throw Error(fmt::format("{}: tensor {} is in {} as well", path.string(), name, files_[it->second.file].path().string()),
+      throw Error(fmt::format("{}: tensor {} is in {} as well", path.string(), name,
+                              files_[it->second.file].path().string()),
                   "a tensor belongs into one shard; write the model again");
   }
   metadata_.merge(header.metadata);
@@ -122,9 +127,10 @@ const std::filesystem::path& SafetensorsReader::file_of(std::string_view name) c
 std::span<const std::byte> SafetensorsReader::bytes(std::string_view name) const {
   const Entry& entry = find(name);
   if (!entry.info.dtype)
-    throw Error(fmt::format("{}: tensor {} has dtype {}, which is not supported", files_[entry.file].path().string(), name,
-                            entry.info.dtype_name),
-                "longstride reads F32, F16 and BF16 weights; quantized ones must be converted first");
+    throw Error(
+        fmt::format("{}: tensor {} has dtype {}, which is not supported",
+                    files_[entry.file].path().string(), name, entry.info.dtype_name),
+        "longstride reads F32, F16 and BF16 weights; quantized ones must be converted first");
   return files_[entry.file].bytes().subspan(static_cast<std::size_t>(entry.info.begin),
                                             static_cast<std::size_t>(entry.info.bytes));
 }
@@ -133,8 +139,8 @@ std::vector<float> SafetensorsReader::read_floats(std::string_view name) const {
   const std::span<const std::byte> source = bytes(name);
   const DType dtype = *info(name).dtype;
   if (dtype != DType::kF32 && dtype != DType::kF16 && dtype != DType::kBF16 && dtype != DType::kF64)
-    throw Error(fmt::format("{}: tensor {} has dtype {}, which is not a floating-point one", file_of(name).string(), name,
-                            name_of(dtype)));
+    throw Error(fmt::format("{}: tensor {} has dtype {}, which is not a floating-point one",
+                            file_of(name).string(), name, name_of(dtype)));
   std::vector<float> out(source.size() / static_cast<std::size_t>(size_of(dtype)));
   load_floats(source.data(), dtype, out);
   return out;

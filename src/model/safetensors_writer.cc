@@ -21,7 +21,8 @@ std::int64_t bytes_of(const TensorToWrite& t) { return t.shape.elements() * size
 
 // Wider types first, so that every tensor is aligned to its element size in the file.
 void sort_by_width(const std::vector<TensorToWrite>& tensors, Indices& members) {
-  std::ranges::stable_sort(members, std::greater<>{}, [&](std::int64_t i) { return size_of(at(tensors, i).dtype); });
+  std::ranges::stable_sort(members, std::greater<>{},
+                           [&](std::int64_t i) { return size_of(at(tensors, i).dtype); });
 }
 
 std::string header_of(const std::vector<TensorToWrite>& tensors, const Indices& members,
@@ -43,12 +44,15 @@ std::string header_of(const std::vector<TensorToWrite>& tensors, const Indices& 
   return text;
 }
 
-WrittenFile write_members(const std::filesystem::path& path, const std::vector<TensorToWrite>& tensors, Indices members,
-                          const TensorSource& source, const std::map<std::string, std::string>& metadata) {
+WrittenFile write_members(const std::filesystem::path& path,
+                          const std::vector<TensorToWrite>& tensors, Indices members,
+                          const TensorSource& source,
+                          const std::map<std::string, std::string>& metadata) {
   sort_by_width(tensors, members);
   const std::string header = header_of(tensors, members, metadata);
   std::array<std::byte, 8> length{};
-  for (std::size_t i = 0; i < length.size(); ++i) length[i] = static_cast<std::byte>((header.size() >> (8 * i)) & 0xff);
+  for (std::size_t i = 0; i < length.size(); ++i)
+    length[i] = static_cast<std::byte>((header.size() >> (8 * i)) & 0xff);
 
   FileWriter writer(path);
   writer.write(length);
@@ -63,7 +67,8 @@ WrittenFile write_members(const std::filesystem::path& path, const std::vector<T
     LS_CHECK(left == 0, "{}: {} bytes were not given", at(tensors, i).name, left);
   }
   writer.finish();
-  return {path.filename().string(), static_cast<std::int64_t>(writer.bytes_written()), writer.checksum()};
+  return {path.filename().string(), static_cast<std::int64_t>(writer.bytes_written()),
+          writer.checksum()};
 }
 
 Indices all_of(const std::vector<TensorToWrite>& tensors) {
@@ -88,7 +93,8 @@ std::vector<Indices> cut_into_shards(const std::vector<TensorToWrite>& tensors, 
   return shards;
 }
 
-WrittenFile write_index(const std::filesystem::path& path, const std::vector<TensorToWrite>& tensors,
+WrittenFile write_index(const std::filesystem::path& path,
+                        const std::vector<TensorToWrite>& tensors,
                         const std::map<std::string, std::string>& files) {
   std::int64_t total = 0;
   for (const TensorToWrite& t : tensors) total += bytes_of(t);
@@ -96,18 +102,22 @@ WrittenFile write_index(const std::filesystem::path& path, const std::vector<Ten
   FileWriter writer(path);
   writer.write(index.dump(2) + "\n");
   writer.finish();
-  return {path.filename().string(), static_cast<std::int64_t>(writer.bytes_written()), writer.checksum()};
+  return {path.filename().string(), static_cast<std::int64_t>(writer.bytes_written()),
+          writer.checksum()};
 }
 
 }  // namespace
 
-WrittenFile write_safetensors_file(const std::filesystem::path& path, const std::vector<TensorToWrite>& tensors,
-                                   const TensorSource& source, const std::map<std::string, std::string>& metadata) {
+WrittenFile write_safetensors_file(const std::filesystem::path& path,
+                                   const std::vector<TensorToWrite>& tensors,
+                                   const TensorSource& source,
+                                   const std::map<std::string, std::string>& metadata) {
   return write_members(path, tensors, all_of(tensors), source, metadata);
 }
 
 std::vector<WrittenFile> write_safetensors_model(const std::filesystem::path& directory,
-                                                 const std::vector<TensorToWrite>& tensors, const TensorSource& source,
+                                                 const std::vector<TensorToWrite>& tensors,
+                                                 const TensorSource& source,
                                                  std::int64_t max_shard_bytes) {
   LS_CHECK(max_shard_bytes > 0, "shards of {} bytes", max_shard_bytes);
   const std::map<std::string, std::string> metadata{{"format", "pt"}};

@@ -15,15 +15,18 @@ namespace fs = std::filesystem;
 constexpr const char* kGeneration = "generation_config.json";
 
 bool is_tokenizer_file(const std::string& name) {
-  static const std::set<std::string> kNames{"vocab.json", "merges.txt", "special_tokens_map.json", "added_tokens.json"};
-  return name.starts_with("tokenizer") || name.starts_with("chat_template") || kNames.contains(name);
+  static const std::set<std::string> kNames{"vocab.json", "merges.txt", "special_tokens_map.json",
+                                            "added_tokens.json"};
+  return name.starts_with("tokenizer") || name.starts_with("chat_template") ||
+         kNames.contains(name);
 }
 
 WrittenFile write_bytes(const fs::path& path, std::span<const std::byte> bytes) {
   FileWriter writer(path);
   writer.write(bytes);
   writer.finish();
-  return {path.filename().string(), static_cast<std::int64_t>(writer.bytes_written()), writer.checksum()};
+  return {path.filename().string(), static_cast<std::int64_t>(writer.bytes_written()),
+          writer.checksum()};
 }
 
 WrittenFile write_json(const fs::path& path, const Json& json) {
@@ -31,8 +34,8 @@ WrittenFile write_json(const fs::path& path, const Json& json) {
   return write_bytes(path, std::as_bytes(std::span(text)));
 }
 
-// transformers loads all weights as the one type that config.json names. Mixed ones are called float32, which holds
-// every value of the others.
+// transformers loads all weights as the one type that config.json names. Mixed ones are called
+// float32, which holds every value of the others.
 std::string_view torch_name(const std::vector<DType>& dtypes) {
   const bool same = std::ranges::all_of(dtypes, [&](DType t) { return t == dtypes.front(); });
   if (same && dtypes.front() == DType::kBF16) return "bfloat16";
@@ -44,7 +47,8 @@ Json config_json(const ModelConfig& config, const std::vector<DType>& dtypes) {
   LS_CHECK(config.raw.is_object(), "a config without its JSON");
   Json json = config.raw;
   // Only the spelling that was there before, so that what read the original reads the result.
-  const char* key = json.contains("torch_dtype") && !json.contains("dtype") ? "torch_dtype" : "dtype";
+  const char* key =
+      json.contains("torch_dtype") && !json.contains("dtype") ? "torch_dtype" : "dtype";
   json.erase("torch_dtype");
   json[key] = torch_name(dtypes);
   return json;
@@ -71,7 +75,8 @@ std::vector<WrittenFile> write_weights(const fs::path& directory, const Paramete
     for (std::int64_t at = 0; at < view.bytes(); at += kStaging) {
       const std::int64_t count = std::min(kStaging, view.bytes() - at);
       staging.resize(static_cast<std::size_t>(count));
-      parameters.device().copy_to_host(staging.data(), static_cast<const std::byte*>(view.data()) + at, count);
+      parameters.device().copy_to_host(staging.data(),
+                                       static_cast<const std::byte*>(view.data()) + at, count);
       sink(staging);
     }
   };
@@ -81,16 +86,20 @@ std::vector<WrittenFile> write_weights(const fs::path& directory, const Paramete
 }  // namespace
 
 std::vector<WrittenFile> write_model_directory(const fs::path& directory, const ModelConfig& config,
-                                               const ParameterSet& parameters, const std::optional<fs::path>& source,
+                                               const ParameterSet& parameters,
+                                               const std::optional<fs::path>& source,
                                                std::int64_t max_shard_bytes) {
   std::vector<WrittenFile> written = write_weights(directory, parameters, max_shard_bytes);
-  written.push_back(write_json(directory / "config.json", config_json(config, parameters.dtypes())));
+  written.push_back(
+      write_json(directory / "config.json", config_json(config, parameters.dtypes())));
   std::vector<std::string> names;
   if (source) {
-    LS_CHECK(!fs::equivalent(*source, directory), "{} would be copied onto itself", source->string());
+    LS_CHECK(!fs::equivalent(*source, directory), "{} would be copied onto itself",
+             source->string());
     for (const auto& entry : fs::directory_iterator(*source)) {
       const std::string name = entry.path().filename().string();
-      if (entry.is_regular_file() && (name == kGeneration || is_tokenizer_file(name))) names.push_back(name);
+      if (entry.is_regular_file() && (name == kGeneration || is_tokenizer_file(name)))
+        names.push_back(name);
     }
     std::ranges::sort(names);
   }

@@ -17,6 +17,8 @@ template <class... Fs>
 struct Overloaded : Fs... {
   using Fs::operator()...;
 };
+template <class... Fs>
+Overloaded(Fs...) -> Overloaded<Fs...>;  // clang does not deduce it by itself yet
 
 std::string describe(const ConfigValue& value) {
   return std::visit(Overloaded{

@@ -14,9 +14,28 @@ namespace longstride {
 namespace {
 
 Json random_value(Random& random) {
-  const Json values[] = {nullptr, true, false, 0, 1, -1, 3, 64, 1e300, 0.5, -0.5, "", "silu", "yarn", "default", Json::array(),
-                         Json::array({"sliding_attention", "full_attention"}), Json::object(), Json{{"rope_type", "yarn"}, {"factor", 4}},
-                         std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::uint64_t>::max(), std::numeric_limits<std::int64_t>::min()};
+  const Json values[] = {nullptr,
+                         true,
+                         false,
+                         0,
+                         1,
+                         -1,
+                         3,
+                         64,
+                         1e300,
+                         0.5,
+                         -0.5,
+                         "",
+                         "silu",
+                         "yarn",
+                         "default",
+                         Json::array(),
+                         Json::array({"sliding_attention", "full_attention"}),
+                         Json::object(),
+                         Json{{"rope_type", "yarn"}, {"factor", 4}},
+                         std::numeric_limits<std::int64_t>::max(),
+                         std::numeric_limits<std::uint64_t>::max(),
+                         std::numeric_limits<std::int64_t>::min()};
   return values[random.below(std::size(values))];
 }
 
@@ -38,7 +57,10 @@ TEST(Config, SurvivesMutations) {
   for (int round = 0; round < 20'000; ++round) {
     const auto names = preset_names();
     Json json = find_preset(names[random.below(names.size())]).raw;
-    json.update({{"head_dim", 16}, {"layer_types", nullptr}, {"rope_parameters", {{"rope_type", "linear"}, {"rope_theta", 1e4}, {"factor", 2.0}}}});
+    json.update(
+        {{"head_dim", 16},
+         {"layer_types", nullptr},
+         {"rope_parameters", {{"rope_type", "linear"}, {"rope_theta", 1e4}, {"factor", 2.0}}}});
     if (random.below(2) == 0) json.erase("rope_parameters");
     for (std::uint64_t n = 1 + random.below(3); n > 0; --n) mutate(json, random);
     try {
@@ -49,7 +71,8 @@ TEST(Config, SurvivesMutations) {
       }
       ASSERT_EQ(static_cast<std::int64_t>(config.windows.size()), config.layers);
       if (config.head_size < 1000) {
-        ASSERT_EQ(rope_frequencies(config).frequencies.size(), static_cast<std::size_t>(config.head_size / 2));
+        ASSERT_EQ(rope_frequencies(config).frequencies.size(),
+                  static_cast<std::size_t>(config.head_size / 2));
       }
       ++accepted;
     } catch (const Error&) {

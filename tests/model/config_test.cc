@@ -15,7 +15,8 @@ ModelConfig parse(const char* model_type, const Json& changes = Json::object()) 
 }
 
 TEST(Config, ReadsTheCommonFields) {
-  const ModelConfig c = parse("llama", {{"rms_norm_eps", 1e-5}, {"initializer_range", 0.01}, {"torch_dtype", "bfloat16"}});
+  const ModelConfig c = parse(
+      "llama", {{"rms_norm_eps", 1e-5}, {"initializer_range", 0.01}, {"torch_dtype", "bfloat16"}});
   EXPECT_EQ(c.architecture, Architecture::kLlama);
   EXPECT_EQ(c.hidden_size, 64);
   EXPECT_EQ(c.layers, 4);
@@ -70,36 +71,65 @@ TEST(Config, KvHeadsDefaultToQueryHeadsInOldLlamas) {
 
 TEST(Config, WindowOfMistral) {
   EXPECT_EQ(parse("mistral", {{"sliding_window", 512}}).windows, std::vector<std::int64_t>(4, 512));
-  EXPECT_EQ(parse("mistral", {{"sliding_window", nullptr}}).windows, std::vector<std::int64_t>(4, 0));
+  EXPECT_EQ(parse("mistral", {{"sliding_window", nullptr}}).windows,
+            std::vector<std::int64_t>(4, 0));
   EXPECT_EQ(parse("mistral").windows, std::vector<std::int64_t>(4, 4096));  // transformers' default
 }
 
 TEST(Config, WindowsOfQwen) {
   using Windows = std::vector<std::int64_t>;
-  EXPECT_EQ(parse("qwen2", {{"sliding_window", 512}, {"max_window_layers", 0}}).windows, Windows(4, 0));
-  const Json sliding = {{"use_sliding_window", true}, {"sliding_window", 512}, {"max_window_layers", 3}};
-  EXPECT_EQ(parse("qwen2", sliding).windows, (Windows{0, 0, 0, 512}));
-  EXPECT_EQ(parse("qwen2", {{"use_sliding_window", true}, {"sliding_window", 512}}).windows, Windows(4, 0));
-  EXPECT_EQ(parse("qwen2", {{"use_sliding_window", true}, {"sliding_window", nullptr}, {"max_window_layers", 0}}).windows,
+  EXPECT_EQ(parse("qwen2", {{"sliding_window", 512}, {"max_window_layers", 0}}).windows,
             Windows(4, 0));
-  const Json types = {{"use_sliding_window", true},
-                      {"sliding_window", 512},
-                      {"max_window_layers", 0},
-                      {"layer_types", {"full_attention", "sliding_attention", "full_attention", "sliding_attention"}}};
+  const Json sliding = {
+      {"use_sliding_window", true}, {"sliding_window", 512}, {"max_window_layers", 3}};
+  EXPECT_EQ(parse("qwen2", sliding).windows, (Windows{0, 0, 0, 512}));
+  EXPECT_EQ(parse("qwen2", {{"use_sliding_window", true}, {"sliding_window", 512}}).windows,
+            Windows(4, 0));
+  EXPECT_EQ(
+      parse("qwen2",
+            {{"use_sliding_window", true}, {"sliding_window", nullptr}, {"max_window_layers", 0}})
+          .windows,
+      Windows(4, 0));
+  const Json types = {
+      {"use_sliding_window", true},
+      {"sliding_window", 512},
+      {"max_window_layers", 0},
+      {"layer_types",
+       {"full_attention", "sliding_attention", "full_attention", "sliding_attention"}}};
   EXPECT_EQ(parse("qwen3", types).windows, (Windows{0, 512, 0, 512}));
 }
 
 TEST(Config, LayerTypesThatDisagree) {
-  const Json sliding = Json::array({"sliding_attention", "sliding_attention", "sliding_attention", "sliding_attention"});
-  const Json full = Json::array({"full_attention", "full_attention", "full_attention", "full_attention"});
-  expect_error([&] { parse("qwen2", {{"layer_types", sliding}}); }, {"layer_types says that layer 0 slides", "use_sliding_window"});
+  const Json sliding = Json::array(
+      {"sliding_attention", "sliding_attention", "sliding_attention", "sliding_attention"});
+  const Json full =
+      Json::array({"full_attention", "full_attention", "full_attention", "full_attention"});
+  expect_error(
+      [&] {
+        parse("qwen2", {{"layer_types", sliding}});
+      },
+      {"layer_types says that layer 0 slides", "use_sliding_window"});
   expect_error([&] { parse("llama", {{"layer_types", sliding}}); }, {"layer_types", "llama"});
-  expect_error([&] { parse("mistral", {{"layer_types", full}}); }, {"layer_types", "full_attention", "layer 0"});
+  expect_error(
+      [&] {
+        parse("mistral", {{"layer_types", full}});
+      },
+      {"layer_types", "full_attention", "layer 0"});
   EXPECT_EQ(parse("llama", {{"layer_types", full}}).windows, std::vector<std::int64_t>(4, 0));
-  EXPECT_EQ(parse("mistral", {{"layer_types", sliding}, {"sliding_window", 8}}).windows, std::vector<std::int64_t>(4, 8));
-  expect_error([&] { parse("qwen2", {{"layer_types", {"full_attention"}}}); }, {"layer_types has 1 entries", "num_hidden_layers is 4"});
-  expect_error([&] { parse("qwen2", {{"layer_types", {"full_attention", "full_attention", "full_attention", "linear_attention"}}}); },
-               {"layer_types", "linear_attention"});
+  EXPECT_EQ(parse("mistral", {{"layer_types", sliding}, {"sliding_window", 8}}).windows,
+            std::vector<std::int64_t>(4, 8));
+  expect_error(
+      [&] {
+        parse("qwen2", {{"layer_types", {"full_attention"}}});
+      },
+      {"layer_types has 1 entries", "num_hidden_layers is 4"});
+  expect_error(
+      [&] {
+        parse("qwen2",
+              {{"layer_types",
+                {"full_attention", "full_attention", "full_attention", "linear_attention"}}});
+      },
+      {"layer_types", "linear_attention"});
   expect_error([&] { parse("qwen2", {{"layer_types", 3}}); }, {"layer_types must be a list"});
 }
 
@@ -112,105 +142,197 @@ TEST(Config, BothStylesOfRope) {
   old_style["rope_type"] = "llama3";
   new_style["rope_type"] = "llama3";
   new_style["rope_theta"] = 500000.0;
-  for (const ModelConfig& c : {parse("llama", {{"rope_theta", 500000}, {"rope_scaling", old_style}}),
-                               parse("llama", {{"rope_parameters", new_style}})}) {
+  for (const ModelConfig& c :
+       {parse("llama", {{"rope_theta", 500000}, {"rope_scaling", old_style}}),
+        parse("llama", {{"rope_parameters", new_style}})}) {
     EXPECT_EQ(c.rope.type, RopeType::kLlama3);
     EXPECT_EQ(c.rope.theta, 500000.0);
     EXPECT_EQ(c.rope.factor, 8.0);
     EXPECT_EQ(c.rope.original_positions, 1024);
   }
   EXPECT_EQ(parse("llama").rope.theta, 10000.0);
-  EXPECT_EQ(parse("llama", {{"rope_scaling", {{"type", "linear"}, {"factor", 2}}}}).rope.type, RopeType::kLinear);
-  EXPECT_EQ(parse("llama", {{"rope_scaling", nullptr}, {"rope_parameters", {{"rope_theta", 7.0}}}}).rope.theta, 7.0);
-  EXPECT_EQ(parse("llama", {{"rope_scaling", {{"type", "yarn"}, {"factor", 2}}}}).rope.original_positions, 4096);
+  EXPECT_EQ(parse("llama", {{"rope_scaling", {{"type", "linear"}, {"factor", 2}}}}).rope.type,
+            RopeType::kLinear);
+  EXPECT_EQ(parse("llama", {{"rope_scaling", nullptr}, {"rope_parameters", {{"rope_theta", 7.0}}}})
+                .rope.theta,
+            7.0);
+  EXPECT_EQ(
+      parse("llama", {{"rope_scaling", {{"type", "yarn"}, {"factor", 2}}}}).rope.original_positions,
+      4096);
 }
 
 TEST(Config, RopeMistakes) {
-  const auto rope = [](const Json& scaling) { return [=] { parse("llama", {{"rope_scaling", scaling}}); }; };
+  const auto rope = [](const Json& scaling) {
+    return [=] { parse("llama", {{"rope_scaling", scaling}}); };
+  };
   for (const char* type : {"dynamic", "longrope", "su", "mrope", "proportional"})
-    expect_error(rope({{"rope_type", type}, {"factor", 2.0}}), {"rope_scaling.rope_type", type, "default, linear, llama3 and yarn"});
+    expect_error(rope({{"rope_type", type}, {"factor", 2.0}}),
+                 {"rope_scaling.rope_type", type, "default, linear, llama3 and yarn"});
   expect_error(rope({{"type", "dynamic"}}), {"config.json: rope_scaling.type is \"dynamic\""});
   expect_error(rope({{"type", "linear"}}), {"rope_scaling.factor is missing"});
   expect_error(rope({{"type", "yarn"}}), {"rope_scaling.factor is missing"});
-  expect_error(rope({{"type", "linear"}, {"factor", "two"}}), {"rope_scaling.factor must be a number"});
-  expect_error(rope({{"type", "linear"}, {"factor", -1}}), {"rope_scaling.factor is -1", "above 0"});
-  expect_error(rope({{"type", "llama3"}, {"factor", 2}, {"low_freq_factor", 4}, {"high_freq_factor", 1}}), {"high_freq_factor is 1", "low_freq_factor"});
-  expect_error(rope({{"type", "yarn"}, {"factor", 2}, {"beta_fast", 1}, {"beta_slow", 2}}), {"beta_fast is 1"});
-  expect_error(rope({{"type", "default"}, {"partial_rotary_factor", 0.5}}), {"rope_scaling.partial_rotary_factor"});
-  expect_error(rope({{"type", "default"}, {"mrope_section", {16, 24, 24}}}), {"rope_scaling.mrope_section"});
-  expect_error(rope({{"full_attention", {{"rope_type", "default"}}}}), {"rope_scaling.full_attention"});
+  expect_error(rope({{"type", "linear"}, {"factor", "two"}}),
+               {"rope_scaling.factor must be a number"});
+  expect_error(rope({{"type", "linear"}, {"factor", -1}}),
+               {"rope_scaling.factor is -1", "above 0"});
+  expect_error(
+      rope({{"type", "llama3"}, {"factor", 2}, {"low_freq_factor", 4}, {"high_freq_factor", 1}}),
+      {"high_freq_factor is 1", "low_freq_factor"});
+  expect_error(rope({{"type", "yarn"}, {"factor", 2}, {"beta_fast", 1}, {"beta_slow", 2}}),
+               {"beta_fast is 1"});
+  expect_error(rope({{"type", "default"}, {"partial_rotary_factor", 0.5}}),
+               {"rope_scaling.partial_rotary_factor"});
+  expect_error(rope({{"type", "default"}, {"mrope_section", {16, 24, 24}}}),
+               {"rope_scaling.mrope_section"});
+  expect_error(rope({{"full_attention", {{"rope_type", "default"}}}}),
+               {"rope_scaling.full_attention"});
   expect_error(rope("yarn"), {"rope_scaling must hold a JSON object"});
   expect_error([] { parse("llama", {{"rope_theta", 0}}); }, {"rope_theta is 0"});
-  expect_error([] { parse("llama", {{"rope_scaling", {{"type", "linear"}, {"factor", 2}}}, {"rope_parameters", {{"rope_theta", 5.0}}}}); },
-               {"rope_scaling and rope_parameters"});
+  expect_error(
+      [] {
+        parse("llama", {{"rope_scaling", {{"type", "linear"}, {"factor", 2}}},
+                        {"rope_parameters", {{"rope_theta", 5.0}}}});
+      },
+      {"rope_scaling and rope_parameters"});
 }
 
 TEST(Config, MissingFields) {
-  for (const char* field : {"model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
-                            "vocab_size", "rms_norm_eps", "max_position_embeddings"}) {
+  for (const char* field :
+       {"model_type", "hidden_size", "num_hidden_layers", "num_attention_heads",
+        "intermediate_size", "vocab_size", "rms_norm_eps", "max_position_embeddings"}) {
     Json json = config_json("llama");
     json.erase(field);
-    expect_error([&] { parse_config(json, "dir/config.json"); }, {std::string("dir/config.json: ") + field + " is missing"});
+    expect_error([&] { parse_config(json, "dir/config.json"); },
+                 {std::string("dir/config.json: ") + field + " is missing"});
   }
 }
 
 TEST(Config, WrongTypes) {
-  for (const char* field : {"hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
-                            "intermediate_size", "vocab_size", "max_position_embeddings"}) {
+  for (const char* field :
+       {"hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+        "head_dim", "intermediate_size", "vocab_size", "max_position_embeddings"}) {
     for (const Json& value : {Json("64"), Json(64.5), Json(true), Json::array({64})})
-      expect_error([&] { parse("llama", {{field, value}}); }, {std::string(field) + " must be a whole number"});
-    expect_error([&] { parse("llama", {{field, 0}}); }, {std::string(field) + " is 0", "at least 1"});
-    expect_error([&] { parse("llama", {{field, -4}}); }, {std::string(field) + " is -4", "at least 1"});
-    expect_error([&] { parse("llama", {{field, 0xffffffffffffffffu}}); }, {std::string(field), "at most"});
+      expect_error(
+          [&] {
+            parse("llama", {{field, value}});
+          },
+          {std::string(field) + " must be a whole number"});
+    expect_error(
+        [&] {
+          parse("llama", {{field, 0}});
+        },
+        {std::string(field) + " is 0", "at least 1"});
+    expect_error(
+        [&] {
+          parse("llama", {{field, -4}});
+        },
+        {std::string(field) + " is -4", "at least 1"});
+    expect_error(
+        [&] {
+          parse("llama", {{field, 0xffffffffffffffffu}});
+        },
+        {std::string(field), "at most"});
   }
-  expect_error([] { parse("llama", {{"tie_word_embeddings", 1}}); }, {"tie_word_embeddings must be true or false, not 1"});
-  expect_error([] { parse("llama", {{"rms_norm_eps", "small"}}); }, {"rms_norm_eps must be a number"});
+  expect_error(
+      [] {
+        parse("llama", {{"tie_word_embeddings", 1}});
+      },
+      {"tie_word_embeddings must be true or false, not 1"});
+  expect_error(
+      [] {
+        parse("llama", {{"rms_norm_eps", "small"}});
+      },
+      {"rms_norm_eps must be a number"});
   expect_error([] { parse("llama", {{"rms_norm_eps", 0.0}}); }, {"rms_norm_eps is 0"});
   expect_error([] { parse("llama", {{"model_type", 7}}); }, {"model_type must be a text"});
-  expect_error([] { parse("llama", {{"architectures", "LlamaForCausalLM"}}); }, {"architectures must be a list"});
-  expect_error([] { parse_config(Json::array(), "c.json"); }, {"c.json: the file must hold a JSON object"});
+  expect_error(
+      [] {
+        parse("llama", {{"architectures", "LlamaForCausalLM"}});
+      },
+      {"architectures must be a list"});
+  expect_error([] { parse_config(Json::array(), "c.json"); },
+               {"c.json: the file must hold a JSON object"});
 }
 
 TEST(Config, InconsistentSizes) {
-  expect_error([] { parse("llama", {{"num_key_value_heads", 3}}); }, {"num_attention_heads is 4", "multiple of num_key_value_heads, 3"});
-  expect_error([] { parse("llama", {{"hidden_size", 66}}); }, {"hidden_size is 66", "multiple of num_attention_heads"});
+  expect_error(
+      [] {
+        parse("llama", {{"num_key_value_heads", 3}});
+      },
+      {"num_attention_heads is 4", "multiple of num_key_value_heads, 3"});
+  expect_error(
+      [] {
+        parse("llama", {{"hidden_size", 66}});
+      },
+      {"hidden_size is 66", "multiple of num_attention_heads"});
   expect_error([] { parse("llama", {{"head_dim", 15}}); }, {"head_dim", "15", "even"});
-  expect_error([] { parse("llama", {{"num_attention_heads", 1024}, {"head_dim", 2048}}); }, {"num_attention_heads times the head size"});
+  expect_error(
+      [] {
+        parse("llama", {{"num_attention_heads", 1024}, {"head_dim", 2048}});
+      },
+      {"num_attention_heads times the head size"});
 }
 
 TEST(Config, OtherKindsOfModel) {
-  expect_error([] { parse("gemma2"); }, {"config.json: model_type \"gemma2\" is not supported", "qwen3, llama and mistral"});
+  expect_error([] { parse("gemma2"); },
+               {"config.json: model_type \"gemma2\" is not supported", "qwen3, llama and mistral"});
   expect_error([] { parse("qwen2_moe"); }, {"qwen2_moe"});
-  expect_error([] { parse("llama", {{"architectures", {"LlamaForSequenceClassification"}}}); },
-               {"architectures", "LlamaForSequenceClassification", "ForCausalLM"});
+  expect_error(
+      [] {
+        parse("llama", {{"architectures", {"LlamaForSequenceClassification"}}});
+      },
+      {"architectures", "LlamaForSequenceClassification", "ForCausalLM"});
   expect_error([] { parse("llama", {{"architectures", {"LlamaModel"}}}); }, {"architectures"});
-  expect_error([] { parse("llama", {{"architectures", {"Qwen2ForCausalLM"}}}); }, {"architectures", "type llama"});
+  expect_error(
+      [] {
+        parse("llama", {{"architectures", {"Qwen2ForCausalLM"}}});
+      },
+      {"architectures", "type llama"});
   EXPECT_NO_THROW(parse("qwen2", {{"architectures", {"Qwen2ForCausalLM"}}}));
   expect_error([] { parse("llama", {{"hidden_act", "gelu"}}); }, {"hidden_act \"gelu\"", "silu"});
-  expect_error([] { parse("llama", {{"dtype", "float8_e4m3fn"}}); }, {"dtype \"float8_e4m3fn\"", "bfloat16"});
+  expect_error(
+      [] {
+        parse("llama", {{"dtype", "float8_e4m3fn"}});
+      },
+      {"dtype \"float8_e4m3fn\"", "bfloat16"});
 }
 
 TEST(Config, FieldsThatWouldChangeTheResult) {
-  const Json refused = {{"attention_dropout", 0.1},     {"quantization_config", {{"bits", 4}}},
-                        {"final_logit_softcapping", 30}, {"attn_logit_softcapping", 50},
-                        {"logit_scale", 0.0625},         {"logits_scaling", 8.0},
-                        {"embedding_multiplier", 12.0},  {"num_experts", 8},
-                        {"num_local_experts", 8},        {"clip_qkv", 8.0},
-                        {"partial_rotary_factor", 0.5},  {"per_layer_config", {{"0", {{"hidden_size", 32}}}}},
-                        {"is_encoder_decoder", true},    {"use_qk_norm", true},
-                        {"attention_sinks", true},       {"vision_config", {{"hidden_size", 32}}}};
+  const Json refused = {
+      {"attention_dropout", 0.1},      {"quantization_config", {{"bits", 4}}},
+      {"final_logit_softcapping", 30}, {"attn_logit_softcapping", 50},
+      {"logit_scale", 0.0625},         {"logits_scaling", 8.0},
+      {"embedding_multiplier", 12.0},  {"num_experts", 8},
+      {"num_local_experts", 8},        {"clip_qkv", 8.0},
+      {"partial_rotary_factor", 0.5},  {"per_layer_config", {{"0", {{"hidden_size", 32}}}}},
+      {"is_encoder_decoder", true},    {"use_qk_norm", true},
+      {"attention_sinks", true},       {"vision_config", {{"hidden_size", 32}}}};
   for (const auto& [field, value] : refused.items())
-    expect_error([&, f = field, v = value] { parse("llama", {{f, v}}); }, {"config.json: " + field + " is ", "but"});
+    expect_error(
+        [&, f = field, v = value] {
+          parse("llama", {{f, v}});
+        },
+        {"config.json: " + field + " is ", "but"});
   // The same fields at their defaults mean nothing.
-  const Json harmless = {{"attention_dropout", 0.0}, {"quantization_config", nullptr}, {"final_logit_softcapping", nullptr},
-                         {"logit_scale", 1.0},       {"embedding_multiplier", 1},      {"num_experts", 0},
-                         {"clip_qkv", nullptr},      {"partial_rotary_factor", 1.0},   {"per_layer_config", Json::object()},
+  const Json harmless = {{"attention_dropout", 0.0},
+                         {"quantization_config", nullptr},
+                         {"final_logit_softcapping", nullptr},
+                         {"logit_scale", 1.0},
+                         {"embedding_multiplier", 1},
+                         {"num_experts", 0},
+                         {"clip_qkv", nullptr},
+                         {"partial_rotary_factor", 1.0},
+                         {"per_layer_config", Json::object()},
                          {"is_encoder_decoder", false}};
   EXPECT_NO_THROW(parse("llama", harmless));
 }
 
 TEST(Config, UnknownFieldsAreMentionedOnce) {
-  const Json json = config_json("llama", {{"unheard_of", 3}, {"unset", nullptr}, {"off", false}, {"sliding_window", 4096}, {"use_cache", true}});
+  const Json json = config_json("llama", {{"unheard_of", 3},
+                                          {"unset", nullptr},
+                                          {"off", false},
+                                          {"sliding_window", 4096},
+                                          {"use_cache", true}});
   ::testing::internal::CaptureStderr();
   parse_config(json, "once.json");
   const std::string first = ::testing::internal::GetCapturedStderr();
@@ -226,8 +348,10 @@ TEST(Config, UnknownFieldsAreMentionedOnce) {
 
 TEST(Config, UnknownRopeFieldsAreMentioned) {
   ::testing::internal::CaptureStderr();
-  parse_config(config_json("llama", {{"rope_scaling", {{"type", "default"}, {"wobble", 2}}}}), "wobble.json");
-  EXPECT_NE(::testing::internal::GetCapturedStderr().find("rope_scaling.wobble"), std::string::npos);
+  parse_config(config_json("llama", {{"rope_scaling", {{"type", "default"}, {"wobble", 2}}}}),
+               "wobble.json");
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("rope_scaling.wobble"),
+            std::string::npos);
 }
 
 TEST(Config, FilesThatCannotBeRead) {

@@ -1,4 +1,5 @@
-// Helpers of the tests of model files: a directory that goes away, errors by their text, small configs.
+// Helpers of the tests of model files: a directory that goes away, errors by their text, small
+// configs.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -56,10 +57,11 @@ inline void write_text(const std::filesystem::path& path, const std::string& tex
 
 // A small valid config.json, with `changes` on top.
 inline Json config_json(const char* model_type, const Json& changes = Json::object()) {
-  Json json = {{"model_type", model_type},         {"hidden_size", 64},       {"num_hidden_layers", 4},
-               {"num_attention_heads", 4},         {"num_key_value_heads", 2}, {"intermediate_size", 128},
-               {"vocab_size", 100},                {"rms_norm_eps", 1e-6},    {"max_position_embeddings", 4096},
-               {"tie_word_embeddings", false}};
+  Json json = {
+      {"model_type", model_type},    {"hidden_size", 64},        {"num_hidden_layers", 4},
+      {"num_attention_heads", 4},    {"num_key_value_heads", 2}, {"intermediate_size", 128},
+      {"vocab_size", 100},           {"rms_norm_eps", 1e-6},     {"max_position_embeddings", 4096},
+      {"tie_word_embeddings", false}};
   json.update(changes);
   return json;
 }

@@ -34,12 +34,14 @@ Tensors tensors_of(const ModelConfig& config) {
   for (std::int64_t i = 0; i < set.size(); ++i) {
     const View view = set.view(i);
     const auto* data = static_cast<const std::byte*>(view.data());
-    tensors[set.specs()[static_cast<std::size_t>(i)].name] = {view.dtype(), view.shape(), {data, data + view.bytes()}};
+    tensors[set.specs()[static_cast<std::size_t>(i)].name] = {
+        view.dtype(), view.shape(), {data, data + view.bytes()}};
   }
   return tensors;
 }
 
-void write_model(const std::filesystem::path& path, const ModelConfig& config, const Tensors& tensors) {
+void write_model(const std::filesystem::path& path, const ModelConfig& config,
+                 const Tensors& tensors) {
   write_text(path / "config.json", config.raw.dump());
   std::vector<TensorToWrite> list;
   for (const auto& [name, t] : tensors) list.push_back({name, t.dtype, t.shape});
@@ -48,8 +50,10 @@ void write_model(const std::filesystem::path& path, const ModelConfig& config, c
   });
 }
 
-// Writes a preset's model after `spoil` has changed its tensors, and expects it to be refused when opened or loaded.
-void expect_refused(const char* preset, const std::function<void(Tensors&)>& spoil, std::initializer_list<std::string> parts) {
+// Writes a preset's model after `spoil` has changed its tensors, and expects it to be refused when
+// opened or loaded.
+void expect_refused(const char* preset, const std::function<void(Tensors&)>& spoil,
+                    std::initializer_list<std::string> parts) {
   const TemporaryDirectory directory;
   const ModelConfig config = find_preset(preset);
   Tensors tensors = tensors_of(config);
@@ -66,20 +70,23 @@ void expect_refused(const char* preset, const std::function<void(Tensors&)>& spo
 }
 
 bool same_bytes(const ParameterSet& a, const ParameterSet& b) {
-  return a.bytes() == b.bytes() && std::memcmp(a.data(), b.data(), static_cast<std::size_t>(a.bytes())) == 0;
+  return a.bytes() == b.bytes() &&
+         std::memcmp(a.data(), b.data(), static_cast<std::size_t>(a.bytes())) == 0;
 }
 
 TEST(ModelDirectory, RoundTripOfEveryFamilyAndType) {
   const auto device = make_cpu_device();
   for (const char* preset : {"tiny-qwen2", "tiny-qwen3", "tiny-llama", "tiny-mistral"})
-    for (const auto& [dtype, name] : std::map<DType, std::string>{{DType::kF32, "float32"}, {DType::kF16, "float16"}, {DType::kBF16, "bfloat16"}}) {
+    for (const auto& [dtype, name] : std::map<DType, std::string>{
+             {DType::kF32, "float32"}, {DType::kF16, "float16"}, {DType::kBF16, "bfloat16"}}) {
       SCOPED_TRACE(fmt::format("{} {}", preset, name));
       const TemporaryDirectory directory;
       const ModelConfig config = find_preset(preset);
       ParameterSet set(*device, config, dtype, "weights");
       initialize_random(set, config, 11);
       const auto written = write_model_directory(directory.path(), config, set);
-      for (const WrittenFile& file : written) EXPECT_EQ(file.checksum, checksum_of_file(directory.path() / file.name)) << file.name;
+      for (const WrittenFile& file : written)
+        EXPECT_EQ(file.checksum, checksum_of_file(directory.path() / file.name)) << file.name;
 
       const ModelDirectory model = ModelDirectory::open(directory.path());
       EXPECT_EQ(model.dtypes(), set.dtypes());
@@ -118,7 +125,8 @@ TEST(ModelDirectory, WidensIntoF32) {
   ParameterSet masters(*device, config, DType::kF32, "masters");
   ModelDirectory::open(directory.path()).load(masters);
   const View a = narrow.model().layers[1].up, b = masters.model().layers[1].up;
-  for (std::int64_t i = 0; i < a.elements(); ++i) ASSERT_EQ(to_float(a.as<bf16>()[i]), b.as<float>()[i]);
+  for (std::int64_t i = 0; i < a.elements(); ++i)
+    ASSERT_EQ(to_float(a.as<bf16>()[i]), b.as<float>()[i]);
 }
 
 TEST(ModelDirectory, MixedTypesAreCalledFloat32) {
@@ -148,11 +156,13 @@ TEST(ModelDirectory, KeepsTheSpellingOfDtype) {
 TEST(ModelDirectory, BringsTokenizerAndGenerationConfigAlong) {
   const auto device = make_cpu_device();
   const TemporaryDirectory source, target;
-  const std::vector<std::string> wanted{"added_tokens.json",     "chat_template.jinja", "generation_config.json", "merges.txt",
-                                        "special_tokens_map.json", "tokenizer.json",      "tokenizer.model",        "tokenizer_config.json",
-                                        "vocab.json"};
+  const std::vector<std::string> wanted{
+      "added_tokens.json", "chat_template.jinja",     "generation_config.json",
+      "merges.txt",        "special_tokens_map.json", "tokenizer.json",
+      "tokenizer.model",   "tokenizer_config.json",   "vocab.json"};
   for (const std::string& name : wanted) write_text(source.path() / name, "contents of " + name);
-  for (const char* name : {"README.md", "optimizer.pt", "model.safetensors"}) write_text(source.path() / name, "no");
+  for (const char* name : {"README.md", "optimizer.pt", "model.safetensors"})
+    write_text(source.path() / name, "no");
   std::filesystem::create_directory(source.path() / "tokenizer_dir");
   const ModelConfig config = find_preset("tiny-llama");
   const ParameterSet set(*device, config, DType::kBF16, "weights");
@@ -181,7 +191,8 @@ TEST(ModelDirectory, MakesAGenerationConfig) {
 }
 
 TEST(ModelDirectory, NotADirectory) {
-  expect_error([] { ModelDirectory::open("/nonexistent/model"); }, {"/nonexistent/model: no such directory"});
+  expect_error([] { ModelDirectory::open("/nonexistent/model"); },
+               {"/nonexistent/model: no such directory"});
 }
 
 TEST(ModelDirectory, MissingTensor) {
@@ -195,7 +206,11 @@ TEST(ModelDirectory, MissingHeadOfAnUntiedModel) {
 }
 
 TEST(ModelDirectory, ManyMissingTensorsAreCounted) {
-  expect_refused("tiny-llama", [](Tensors& t) { std::erase_if(t, [](const auto& e) { return e.first.starts_with("model.layers.1."); }); },
+  expect_refused("tiny-llama",
+                 [](Tensors& t) {
+                   std::erase_if(
+                       t, [](const auto& e) { return e.first.starts_with("model.layers.1."); });
+                 },
                  {"missing tensors: model.layers.1.input_layernorm.weight", "and 5 more"});
 }
 
@@ -203,23 +218,39 @@ TEST(ModelDirectory, NamesWithoutPrefix) {
   expect_refused("tiny-llama",
                  [](Tensors& t) {
                    Tensors bare;
-                   for (auto& [name, tensor] : t) bare[name.starts_with("model.") ? name.substr(6) : name] = tensor;
+                   for (auto& [name, tensor] : t)
+                     bare[name.starts_with("model.") ? name.substr(6) : name] = tensor;
                    t = bare;
                  },
                  {"missing tensors", "saved from the bare model"});
 }
 
 TEST(ModelDirectory, UnexpectedTensor) {
-  expect_refused("tiny-llama", [](Tensors& t) { t["model.layers.2.mlp.up_proj.weight"] = t["model.layers.1.mlp.up_proj.weight"]; },
+  expect_refused("tiny-llama",
+                 [](Tensors& t) {
+                   t["model.layers.2.mlp.up_proj.weight"] = t["model.layers.1.mlp.up_proj.weight"];
+                 },
                  {"does not have", "model.layers.2.mlp.up_proj.weight"});
-  expect_refused("tiny-mistral", [](Tensors& t) { t["model.layers.0.self_attn.q_proj.bias"] = {DType::kF32, {64}, std::vector<std::byte>(256)}; },
+  expect_refused("tiny-mistral",
+                 [](Tensors& t) {
+                   t["model.layers.0.self_attn.q_proj.bias"] = {
+                       DType::kF32, {64}, std::vector<std::byte>(256)};
+                 },
                  {"a mistral model", "model.layers.0.self_attn.q_proj.bias"});
 }
 
 TEST(ModelDirectory, WrongShape) {
-  expect_refused("tiny-llama", [](Tensors& t) { t["model.layers.0.mlp.up_proj.weight"].shape = Shape{64, 160}; },
-                 {"model.layers.0.mlp.up_proj.weight has shape [64, 160], but config.json makes it [160, 64]"});
-  expect_refused("tiny-llama", [](Tensors& t) { t["model.norm.weight"].shape = Shape{64, 1}; }, {"model.norm.weight has shape [64, 1]"});
+  expect_refused("tiny-llama",
+                 [](Tensors& t) {
+                   t["model.layers.0.mlp.up_proj.weight"].shape = Shape{64, 160};
+                 },
+                 {"model.layers.0.mlp.up_proj.weight has shape [64, 160], but config.json makes it "
+                  "[160, 64]"});
+  expect_refused("tiny-llama",
+                 [](Tensors& t) {
+                   t["model.norm.weight"].shape = Shape{64, 1};
+                 },
+                 {"model.norm.weight has shape [64, 1]"});
 }
 
 TEST(ModelDirectory, WrongType) {
@@ -231,14 +262,21 @@ TEST(ModelDirectory, NanAndInfinity) {
   const auto put = [](Tensors& t, const std::string& name, std::size_t index, float value) {
     std::memcpy(t[name].bytes.data() + 4 * index, &value, 4);
   };
-  expect_refused("tiny-llama", [&](Tensors& t) { put(t, "model.layers.1.mlp.up_proj.weight", 5000, std::numeric_limits<float>::quiet_NaN()); },
-                 {"model.safetensors: tensor model.layers.1.mlp.up_proj.weight holds nan at index 5000"});
-  expect_refused("tiny-llama", [&](Tensors& t) { put(t, "lm_head.weight", 20479, -std::numeric_limits<float>::infinity()); },
-                 {"tensor lm_head.weight holds -inf at index 20479"});
+  expect_refused(
+      "tiny-llama",
+      [&](Tensors& t) {
+        put(t, "model.layers.1.mlp.up_proj.weight", 5000, std::numeric_limits<float>::quiet_NaN());
+      },
+      {"model.safetensors: tensor model.layers.1.mlp.up_proj.weight holds nan at index 5000"});
+  expect_refused(
+      "tiny-llama",
+      [&](Tensors& t) { put(t, "lm_head.weight", 20479, -std::numeric_limits<float>::infinity()); },
+      {"tensor lm_head.weight holds -inf at index 20479"});
 }
 
 TEST(ModelDirectory, NanInNarrowTypes) {
-  for (const auto& [dtype, bits] : std::map<DType, std::uint16_t>{{DType::kBF16, 0x7fc0}, {DType::kF16, 0x7c00}}) {
+  for (const auto& [dtype, bits] :
+       std::map<DType, std::uint16_t>{{DType::kBF16, 0x7fc0}, {DType::kF16, 0x7c00}}) {
     expect_refused("tiny-llama",
                    [&, dtype_ = dtype, bits_ = bits](Tensors& t) {
                      Tensor& tensor = t["model.norm.weight"];
@@ -254,7 +292,8 @@ TEST(ModelDirectory, HarmlessTensorsAreIgnored) {
   const TemporaryDirectory directory;
   const ModelConfig config = find_preset("tiny-qwen2");
   Tensors tensors = tensors_of(config);
-  tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = {DType::kF32, {8}, std::vector<std::byte>(32)};
+  tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = {
+      DType::kF32, {8}, std::vector<std::byte>(32)};
   tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"];  // tied, and equal
   write_model(directory.path(), config, tensors);
   const auto device = make_cpu_device();

@@ -52,8 +52,10 @@ TEST(Parameters, BiasesOfEachFamily) {
   EXPECT_FALSE(qwen2.contains("model.layers.0.self_attn.o_proj.bias"));
   EXPECT_FALSE(qwen2.contains("lm_head.weight"));  // tied
   const auto llama = names_of(
-      parse_config(testing::config_json("llama", {{"attention_bias", true}, {"mlp_bias", true}}), "config.json"));
-  for (const char* name : {"self_attn.q_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"})
+      parse_config(testing::config_json("llama", {{"attention_bias", true}, {"mlp_bias", true}}),
+                   "config.json"));
+  for (const char* name :
+       {"self_attn.q_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"})
     EXPECT_TRUE(llama.contains(fmt::format("model.layers.3.{}.bias", name))) << name;
 }
 
@@ -162,13 +164,16 @@ TEST(InitializeRandom, DependsOnSeedAloneAndNotOnThreads) {
   set_thread_count(threads);
   // Two matrices of the same shape get different values.
   const ModelParameters model = set.model();
-  EXPECT_NE(std::memcmp(model.layers[0].gate.data(), model.layers[0].up.data(), static_cast<std::size_t>(model.layers[0].up.bytes())), 0);
+  EXPECT_NE(std::memcmp(model.layers[0].gate.data(), model.layers[0].up.data(),
+                        static_cast<std::size_t>(model.layers[0].up.bytes())),
+            0);
 }
 
 TEST(InitializeRandom, RoundsToTheType) {
   const auto device = make_cpu_device();
   const ModelConfig config = find_preset("tiny-llama");
-  ParameterSet wide(*device, config, DType::kF32, "weights"), narrow(*device, config, DType::kBF16, "weights");
+  ParameterSet wide(*device, config, DType::kF32, "weights"),
+      narrow(*device, config, DType::kBF16, "weights");
   initialize_random(wide, config, 7);
   initialize_random(narrow, config, 7);
   const View a = wide.model().layers[1].down, b = narrow.model().layers[1].down;

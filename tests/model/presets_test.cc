@@ -12,11 +12,13 @@ namespace {
 
 TEST(Presets, HaveThePublishedNumberOfParameters) {
   const std::map<std::string, std::int64_t> published{
-      {"qwen2.5-0.5b", 494'032'768},    {"qwen2.5-1.5b", 1'543'714'304},  {"qwen2.5-7b", 7'615'616'512},
-      {"qwen2.5-14b", 14'770'033'664},  {"qwen2.5-32b", 32'763'876'352},  {"qwen3-8b", 8'190'735'360},
+      {"qwen2.5-0.5b", 494'032'768},   {"qwen2.5-1.5b", 1'543'714'304},
+      {"qwen2.5-7b", 7'615'616'512},   {"qwen2.5-14b", 14'770'033'664},
+      {"qwen2.5-32b", 32'763'876'352}, {"qwen3-8b", 8'190'735'360},
       {"llama-3.1-8b", 8'030'261'248}, {"mistral-7b", 7'241'732'096},
   };
-  for (const auto& [name, count] : published) EXPECT_EQ(parameter_count(find_preset(name)), count) << name;
+  for (const auto& [name, count] : published)
+    EXPECT_EQ(parameter_count(find_preset(name)), count) << name;
 }
 
 TEST(Presets, CountsAgreeWithTheListOfParameters) {
@@ -54,7 +56,9 @@ TEST(Presets, ShapesThatOthersRelyOn) {
 }
 
 TEST(Presets, TypoSuggestsTheNearest) {
-  testing::expect_error([] { find_preset("qwen2.5-7B"); }, {"no preset named \"qwen2.5-7B\"", "did you mean qwen2.5-7b?", "mistral-7b"});
+  testing::expect_error(
+      [] { find_preset("qwen2.5-7B"); },
+      {"no preset named \"qwen2.5-7B\"", "did you mean qwen2.5-7b?", "mistral-7b"});
 }
 
 }  // namespace

@@ -22,7 +22,8 @@ std::vector<TensorToWrite> three_tensors() {
 // Tensor i is filled with bytes i + 1, handed over in pieces of 3.
 void give(std::int64_t i, std::int64_t bytes, const ByteSink& sink) {
   for (std::int64_t at = 0; at < bytes; at += 3)
-    sink(std::vector<std::byte>(static_cast<std::size_t>(std::min<std::int64_t>(3, bytes - at)), static_cast<std::byte>(i + 1)));
+    sink(std::vector<std::byte>(static_cast<std::size_t>(std::min<std::int64_t>(3, bytes - at)),
+                                static_cast<std::byte>(i + 1)));
 }
 
 TensorSource source_of(const std::vector<TensorToWrite>& tensors) {
@@ -37,7 +38,8 @@ void expect_contents(const SafetensorsReader& reader, const std::vector<TensorTo
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     EXPECT_EQ(reader.info(tensors[i].name).dtype, tensors[i].dtype);
     const auto bytes = reader.bytes(tensors[i].name);
-    EXPECT_EQ(static_cast<std::int64_t>(bytes.size()), tensors[i].shape.elements() * size_of(tensors[i].dtype));
+    EXPECT_EQ(static_cast<std::int64_t>(bytes.size()),
+              tensors[i].shape.elements() * size_of(tensors[i].dtype));
     for (const std::byte b : bytes) ASSERT_EQ(b, static_cast<std::byte>(i + 1));
   }
 }
@@ -46,7 +48,8 @@ TEST(SafetensorsWriter, OneFile) {
   const TemporaryDirectory directory;
   const auto tensors = three_tensors();
   const auto path = directory.path() / "x.safetensors";
-  const WrittenFile written = write_safetensors_file(path, tensors, source_of(tensors), {{"step", "7"}});
+  const WrittenFile written =
+      write_safetensors_file(path, tensors, source_of(tensors), {{"step", "7"}});
   EXPECT_EQ(written.name, "x.safetensors");
   EXPECT_EQ(written.bytes, static_cast<std::int64_t>(std::filesystem::file_size(path)));
   EXPECT_EQ(written.checksum, checksum_of_file(path));
@@ -87,7 +90,8 @@ TEST(SafetensorsWriter, Shards) {
   EXPECT_EQ(written[1].name, "model-00002-of-00002.safetensors");
   EXPECT_EQ(written[2].name, "model.safetensors.index.json");
   for (const WrittenFile& file : written) {
-    EXPECT_EQ(file.bytes, static_cast<std::int64_t>(std::filesystem::file_size(directory.path() / file.name)));
+    EXPECT_EQ(file.bytes,
+              static_cast<std::int64_t>(std::filesystem::file_size(directory.path() / file.name)));
     EXPECT_EQ(file.checksum, checksum_of_file(directory.path() / file.name));
   }
   const Json index = read_json(directory.path() / written[2].name);
@@ -110,32 +114,44 @@ TEST(SafetensorsWriter, SourceThatGivesTooLittleOrTooMuch) {
   const TemporaryDirectory directory;
   const std::vector<TensorToWrite> tensors{{"a", DType::kU8, {4}}};
   for (const std::int64_t bytes : {3, 5})
-    EXPECT_THROW(write_safetensors_file(directory.path() / "x", tensors, [&](std::int64_t i, const ByteSink& sink) { give(i, bytes, sink); }),
-                 InternalError);
+    EXPECT_THROW(
+        write_safetensors_file(directory.path() / "x", tensors,
+                               [&](std::int64_t i, const ByteSink& sink) { give(i, bytes, sink); }),
+        InternalError);
   const std::vector<TensorToWrite> twice{{"a", DType::kU8, {4}}, {"a", DType::kU8, {4}}};
-  EXPECT_THROW(write_safetensors_file(directory.path() / "x", twice, source_of(twice)), InternalError);
+  EXPECT_THROW(write_safetensors_file(directory.path() / "x", twice, source_of(twice)),
+               InternalError);
 }
 
 TEST(SafetensorsWriter, UnwritableDirectory) {
   const std::vector<TensorToWrite> tensors{{"a", DType::kU8, {4}}};
-  expect_error([&] { write_safetensors_model("/nonexistent", tensors, source_of(tensors)); }, {"/nonexistent/model.safetensors"});
+  expect_error([&] { write_safetensors_model("/nonexistent", tensors, source_of(tensors)); },
+               {"/nonexistent/model.safetensors"});
 }
 
 TEST(SafetensorsReader, FloatsOfEveryType) {
   const TemporaryDirectory directory;
-  const std::vector<TensorToWrite> tensors{
-      {"f32", DType::kF32, {2}}, {"f16", DType::kF16, {2}}, {"bf16", DType::kBF16, {2}}, {"f64", DType::kF64, {2}}, {"i32", DType::kI32, {2}}};
+  const std::vector<TensorToWrite> tensors{{"f32", DType::kF32, {2}},
+                                           {"f16", DType::kF16, {2}},
+                                           {"bf16", DType::kBF16, {2}},
+                                           {"f64", DType::kF64, {2}},
+                                           {"i32", DType::kI32, {2}}};
   const float f32s[] = {1.5f, -2.0f};
   const f16 f16s[] = {to_f16(1.5f), to_f16(-2.0f)};
   const bf16 bf16s[] = {to_bf16(1.5f), to_bf16(-2.0f)};
   const double f64s[] = {1.5, -2.0};
   const std::int32_t i32s[] = {1, 2};
-  const std::span<const std::byte> data[] = {std::as_bytes(std::span(f32s)), std::as_bytes(std::span(f16s)), std::as_bytes(std::span(bf16s)),
-                                             std::as_bytes(std::span(f64s)), std::as_bytes(std::span(i32s))};
-  write_safetensors_file(directory.path() / "x", tensors, [&](std::int64_t i, const ByteSink& sink) { sink(data[i]); });
+  const std::span<const std::byte> data[] = {
+      std::as_bytes(std::span(f32s)), std::as_bytes(std::span(f16s)),
+      std::as_bytes(std::span(bf16s)), std::as_bytes(std::span(f64s)),
+      std::as_bytes(std::span(i32s))};
+  write_safetensors_file(directory.path() / "x", tensors,
+                         [&](std::int64_t i, const ByteSink& sink) { sink(data[i]); });
   const SafetensorsReader reader = SafetensorsReader::open_file(directory.path() / "x");
-  for (const char* name : {"f32", "f16", "bf16", "f64"}) EXPECT_EQ(reader.read_floats(name), (std::vector<float>{1.5f, -2.0f})) << name;
-  expect_error([&] { reader.read_floats("i32"); }, {"tensor i32 has dtype I32", "not a floating-point"});
+  for (const char* name : {"f32", "f16", "bf16", "f64"})
+    EXPECT_EQ(reader.read_floats(name), (std::vector<float>{1.5f, -2.0f})) << name;
+  expect_error([&] { reader.read_floats("i32"); },
+               {"tensor i32 has dtype I32", "not a floating-point"});
   expect_error([&] { reader.bytes("bf61"); }, {"no tensor bf61", "bf16"});
 }
 
@@ -145,14 +161,20 @@ TEST(SafetensorsReader, UnalignedTensors) {
   const float value = 0.25f;
   std::string data = "x";
   data.append(reinterpret_cast<const char*>(&value), 4);
-  write_text(directory.path() / "x",
-             testing::safetensors_bytes(R"({"u":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"f":{"dtype":"F32","shape":[1],"data_offsets":[1,5]}})", data));
-  EXPECT_EQ(SafetensorsReader::open_file(directory.path() / "x").read_floats("f"), std::vector<float>{0.25f});
+  write_text(
+      directory.path() / "x",
+      testing::safetensors_bytes(
+          R"({"u":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"f":{"dtype":"F32","shape":[1],"data_offsets":[1,5]}})",
+          data));
+  EXPECT_EQ(SafetensorsReader::open_file(directory.path() / "x").read_floats("f"),
+            std::vector<float>{0.25f});
 }
 
 TEST(SafetensorsReader, UnsupportedTypesAreListedButRefused) {
   const TemporaryDirectory directory;
-  write_text(directory.path() / "x", testing::safetensors_bytes(R"({"q":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2]}})", "ab"));
+  write_text(directory.path() / "x",
+             testing::safetensors_bytes(
+                 R"({"q":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2]}})", "ab"));
   const SafetensorsReader reader = SafetensorsReader::open_file(directory.path() / "x");
   EXPECT_TRUE(reader.contains("q"));
   EXPECT_EQ(reader.info("q").dtype_name, "F8_E4M3");
@@ -162,7 +184,8 @@ TEST(SafetensorsReader, UnsupportedTypesAreListedButRefused) {
 TEST(SafetensorsReader, NothingThere) {
   const TemporaryDirectory directory;
   expect_error([&] { SafetensorsReader::open_file(directory.path() / "x"); }, {"/x"});
-  expect_error([&] { SafetensorsReader::open_model(directory.path()); }, {"neither model.safetensors nor model.safetensors.index.json"});
+  expect_error([&] { SafetensorsReader::open_model(directory.path()); },
+               {"neither model.safetensors nor model.safetensors.index.json"});
   write_text(directory.path() / "pytorch_model.bin", "");
   expect_error([&] { SafetensorsReader::open_model(directory.path()); }, {"save_pretrained"});
 }
@@ -220,7 +243,8 @@ TEST_F(ShardedModel, TensorInTwoShards) {
 }
 
 TEST_F(ShardedModel, PathsThatEscape) {
-  for (const char* name : {"../x.safetensors", "/etc/passwd", "sub/x.safetensors", "..", "", "a\\b"}) {
+  for (const char* name :
+       {"../x.safetensors", "/etc/passwd", "sub/x.safetensors", "..", "", "a\\b"}) {
     change_index([&](Json& index) { index["weight_map"]["last"] = name; });
     expect_refused({kIndex, "weight_map.last", "not in the model directory"});
   }

@@ -17,7 +17,8 @@ SafetensorsHeader parse(const std::string& file) {
 
 // Refused with a message that names the file and holds `part`.
 void expect_refused(const std::string& header, std::size_t data_bytes, const std::string& part) {
-  expect_error([&] { parse(safetensors_bytes(header, std::string(data_bytes, 'x'))); }, {"x.safetensors: not a valid safetensors file", part});
+  expect_error([&] { parse(safetensors_bytes(header, std::string(data_bytes, 'x'))); },
+               {"x.safetensors: not a valid safetensors file", part});
 }
 
 const char* const kValid =
@@ -42,7 +43,9 @@ TEST(SafetensorsHeader, ReadsAValidFile) {
   EXPECT_EQ(header.metadata.at("format"), "pt");
 }
 
-TEST(SafetensorsHeader, EmptyModel) { EXPECT_TRUE(parse(safetensors_bytes("{}", "")).tensors.empty()); }
+TEST(SafetensorsHeader, EmptyModel) {
+  EXPECT_TRUE(parse(safetensors_bytes("{}", "")).tensors.empty());
+}
 
 TEST(SafetensorsHeader, TooShortForALength) {
   expect_error([] { parse(""); }, {"x.safetensors", "0 bytes, too few"});
@@ -53,7 +56,8 @@ TEST(SafetensorsHeader, HeaderOf2To60BytesAllocatesNothing) {
   std::string file = safetensors_bytes("{}", "");
   file[7] = 0x10;
   file[0] = 0;
-  expect_error([&] { parse(file); }, {"header claims 1152921504606846976 bytes, but the file has 10"});
+  expect_error([&] { parse(file); },
+               {"header claims 1152921504606846976 bytes, but the file has 10"});
   file = std::string(8, '\xff') + "{}";
   expect_error([&] { parse(file); }, {"header claims 18446744073709551615 bytes"});
 }
@@ -83,62 +87,81 @@ TEST(SafetensorsHeader, HeaderIsNotJson) {
 }
 
 TEST(SafetensorsHeader, DuplicateNames) {
-  expect_refused(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})", 2,
-                 "names a twice");
-  expect_refused(R"({"a":{"dtype":"U8","dtype":"F32","shape":[1],"data_offsets":[0,1]}})", 1, "names dtype twice");
+  expect_refused(
+      R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
+      2, "names a twice");
+  expect_refused(R"({"a":{"dtype":"U8","dtype":"F32","shape":[1],"data_offsets":[0,1]}})", 1,
+                 "names dtype twice");
 }
 
 TEST(SafetensorsHeader, NestedTooDeeply) {
-  expect_refused("{\"a\":" + std::string(100'000, '[') + std::string(100'000, ']') + "}", 0, "nested too deeply");
+  expect_refused("{\"a\":" + std::string(100'000, '[') + std::string(100'000, ']') + "}", 0,
+                 "nested too deeply");
 }
 
 TEST(SafetensorsHeader, FieldsMissingOrTooMany) {
   expect_refused(R"({"a":3})", 0, "tensor a: needs dtype, shape and data_offsets");
   expect_refused(R"({"a":{"dtype":"U8","shape":[1]}})", 1, "tensor a: needs dtype");
-  expect_refused(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"more":1}})", 1, "nothing else");
+  expect_refused(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"more":1}})", 1,
+                 "nothing else");
 }
 
 TEST(SafetensorsHeader, UnknownDtype) {
-  expect_refused(R"({"a":{"dtype":"F31","shape":[1],"data_offsets":[0,1]}})", 1, "tensor a: unknown dtype F31");
+  expect_refused(R"({"a":{"dtype":"F31","shape":[1],"data_offsets":[0,1]}})", 1,
+                 "tensor a: unknown dtype F31");
   expect_refused(R"({"a":{"dtype":4,"shape":[1],"data_offsets":[0,1]}})", 1, "dtype is not a text");
 }
 
 TEST(SafetensorsHeader, SizesThatAreNone) {
-  for (const char* shape : {"3", "[-1]", "[1.5]", "[\"1\"]", "[18446744073709551615]", "[1e3]", "[null]"})
-    expect_refused(std::string(R"({"a":{"dtype":"U8","shape":)") + shape + R"(,"data_offsets":[0,1]}})", 1, "tensor a: shape");
+  for (const char* shape :
+       {"3", "[-1]", "[1.5]", "[\"1\"]", "[18446744073709551615]", "[1e3]", "[null]"})
+    expect_refused(
+        std::string(R"({"a":{"dtype":"U8","shape":)") + shape + R"(,"data_offsets":[0,1]}})", 1,
+        "tensor a: shape");
   expect_refused(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0]}})", 1, "holds 1 numbers");
-  expect_refused(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[-1,0]}})", 1, "data_offsets holds something");
+  expect_refused(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[-1,0]}})", 1,
+                 "data_offsets holds something");
 }
 
 TEST(SafetensorsHeader, ShapeThatOverflows) {
-  expect_refused(R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0, "too large for 64 bits");
+  expect_refused(R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0,
+                 "too large for 64 bits");
   // 2^58 elements of 32 bits: 2^63 bits, which is 0 if it wraps.
-  expect_refused(R"({"a":{"dtype":"F32","shape":[288230376151711744],"data_offsets":[0,0]}})", 0, "too large for 64 bits");
+  expect_refused(R"({"a":{"dtype":"F32","shape":[288230376151711744],"data_offsets":[0,0]}})", 0,
+                 "too large for 64 bits");
 }
 
 TEST(SafetensorsHeader, OffsetsOutOfOrderOrOutside) {
-  expect_refused(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[1,0]}})", 1, "end before they begin");
-  expect_refused(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", 1, "pass the end of the data, 1");
+  expect_refused(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[1,0]}})", 1,
+                 "end before they begin");
+  expect_refused(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", 1,
+                 "pass the end of the data, 1");
 }
 
 TEST(SafetensorsHeader, SizeDoesNotMatchShape) {
-  expect_refused(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4, "dtype F32 need 8 bytes, but data_offsets give 4");
-  expect_refused(R"({"a":{"dtype":"F4","shape":[3],"data_offsets":[0,1]}})", 1, "tensor a: its shape and dtype F4");
+  expect_refused(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4,
+                 "dtype F32 need 8 bytes, but data_offsets give 4");
+  expect_refused(R"({"a":{"dtype":"F4","shape":[3],"data_offsets":[0,1]}})", 1,
+                 "tensor a: its shape and dtype F4");
 }
 
 TEST(SafetensorsHeader, Overlap) {
-  expect_refused(R"({"a":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},"b":{"dtype":"U8","shape":[2],"data_offsets":[2,4]}})", 4,
-                 "tensor b: its bytes overlap");
+  expect_refused(
+      R"({"a":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},"b":{"dtype":"U8","shape":[2],"data_offsets":[2,4]}})",
+      4, "tensor b: its bytes overlap");
 }
 
 TEST(SafetensorsHeader, Holes) {
-  expect_refused(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}})", 3, "2 bytes before it belong to no tensor");
-  expect_refused(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 3, "last 2 bytes belong to no tensor");
+  expect_refused(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}})", 3,
+                 "2 bytes before it belong to no tensor");
+  expect_refused(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 3,
+                 "last 2 bytes belong to no tensor");
 }
 
 TEST(SafetensorsHeader, Truncated) {
   const std::string file = safetensors_bytes(kValid, std::string(33, 'x'));
-  for (std::size_t n = 0; n < file.size(); ++n) expect_error([&] { parse(file.substr(0, n)); }, {"x.safetensors"});
+  for (std::size_t n = 0; n < file.size(); ++n)
+    expect_error([&] { parse(file.substr(0, n)); }, {"x.safetensors"});
 }
 
 TEST(SafetensorsHeader, BadMetadata) {
@@ -146,7 +169,8 @@ TEST(SafetensorsHeader, BadMetadata) {
   expect_refused(R"({"__metadata__":{"a":3}})", 0, "__metadata__.a is not a text");
 }
 
-// Bytes changed, dropped, doubled and cut in a valid file: an Error or tensors within the file, nothing else.
+// Bytes changed, dropped, doubled and cut in a valid file: an Error or tensors within the file,
+// nothing else.
 TEST(SafetensorsHeader, SurvivesMutations) {
   const std::string valid = safetensors_bytes(kValid, std::string(33, 'x'));
   const std::string interesting = "0123456789[]{},:\"-.eFnul \\\xff";
@@ -158,12 +182,24 @@ TEST(SafetensorsHeader, SurvivesMutations) {
     for (std::size_t changes = 1 + pick(4); changes > 0 && !file.empty(); --changes) {
       const std::size_t at = pick(file.size());
       switch (pick(6)) {
-        case 0: file[at] = static_cast<char>(random.next_u32() & 0xff); break;
-        case 1: file[at] = interesting[pick(interesting.size())]; break;
-        case 2: file.erase(at, 1 + pick(8)); break;
-        case 3: file.insert(at, file.substr(pick(file.size()), pick(16))); break;
-        case 4: file.resize(at); break;
-        default: file[pick(std::min<std::size_t>(8, file.size()))] = static_cast<char>(random.next_u32() & 0xff);
+        case 0:
+          file[at] = static_cast<char>(random.next_u32() & 0xff);
+          break;
+        case 1:
+          file[at] = interesting[pick(interesting.size())];
+          break;
+        case 2:
+          file.erase(at, 1 + pick(8));
+          break;
+        case 3:
+          file.insert(at, file.substr(pick(file.size()), pick(16)));
+          break;
+        case 4:
+          file.resize(at);
+          break;
+        default:
+          file[pick(std::min<std::size_t>(8, file.size()))] =
+              static_cast<char>(random.next_u32() & 0xff);
       }
     }
     try {
@@ -176,7 +212,8 @@ TEST(SafetensorsHeader, SurvivesMutations) {
     } catch (const Error&) {
     }
   }
-  // Changed names and data leave a file valid; a test in which nothing ever passed would not test much.
+  // Changed names and data leave a file valid; a test in which nothing ever passed would not test
+  // much.
   EXPECT_GT(accepted, 100);
 }
 

@@ -57,7 +57,8 @@ TEST_F(Cases, RefuseAWrongElement) {
 }
 
 TEST_F(Cases, RefuseAnElementThatWasNotWritten) {
-  const Problem p = twice([](float*, float* y, float*) { y[1] = -std::numeric_limits<float>::quiet_NaN(); });
+  const Problem p =
+      twice([](float*, float* y, float*) { y[1] = -std::numeric_limits<float>::quiet_NaN(); });
   EXPECT_EQ(compare_with_reference(p, run_problem(*device_, p)).size(), 1u);
 }
 

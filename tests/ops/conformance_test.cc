@@ -1,4 +1,5 @@
-// Every case of src/ops/cases on the CPU: against its reference, against differences, and with other thread counts.
+// Every case of src/ops/cases on the CPU: against its reference, against differences, and with
+// other thread counts.
 #include <gtest/gtest.h>
 
 #include <cctype>
@@ -41,7 +42,8 @@ TEST_P(Conformance, MatchesReferenceWithAnyNumberOfThreads) {
   const Problem problem = GetParam().variant.make();
   const Outcome outcome = run_problem(*device_, problem);
   for (const std::string& wrong : compare_with_reference(problem, outcome)) ADD_FAILURE() << wrong;
-  for (const std::string& wrong : compare_with_differences(problem, outcome)) ADD_FAILURE() << wrong;
+  for (const std::string& wrong : compare_with_differences(problem, outcome))
+    ADD_FAILURE() << wrong;
 
   // Scratch may depend on the number of threads, so the problem is made again.
   set_thread_count(3);
@@ -50,7 +52,8 @@ TEST_P(Conformance, MatchesReferenceWithAnyNumberOfThreads) {
   ASSERT_EQ(threaded.size(), outcome.size());
   for (std::size_t i = 0; i < outcome.size(); ++i) {
     if (problem.arguments[i].role == Role::kScratch) continue;
-    EXPECT_EQ(threaded[i].bytes, outcome[i].bytes) << problem.arguments[i].name << " changes with threads";
+    EXPECT_EQ(threaded[i].bytes, outcome[i].bytes)
+        << problem.arguments[i].name << " changes with threads";
   }
 }
 

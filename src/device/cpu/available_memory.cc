@@ -62,8 +62,8 @@ std::optional<std::int64_t> left_in(const fs::path& group, const char* limit_fil
   return std::max<std::int64_t>(0, *limit - std::max<std::int64_t>(0, *usage - cache));
 }
 
-// The least of what `group` and the cgroups above it leave. Inside a container the path may lead nowhere; its own
-// limits are then those at the mount point.
+// The least of what `group` and the cgroups above it leave. Inside a container the path may lead
+// nowhere; its own limits are then those at the mount point.
 std::int64_t left_up_to(const fs::path& mount, const fs::path& group, const char* limit_file,
                         const char* usage_file, const std::string& stat_prefix) {
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
@@ -96,12 +96,12 @@ std::int64_t available_memory(const fs::path& root) {
     const std::string controllers = line.substr(first + 1, second - first - 1);
     const fs::path group = line.substr(second + 1);
     if (controllers.empty()) {
-      available = std::min(available, left_up_to(root / "sys/fs/cgroup", group, "memory.max",
-                                                 "memory.current", ""));
+      available = std::min(
+          available, left_up_to(root / "sys/fs/cgroup", group, "memory.max", "memory.current", ""));
     } else if (lists(controllers, "memory")) {
-      available =
-          std::min(available, left_up_to(root / "sys/fs/cgroup/memory", group,
-                                         "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"));
+      available = std::min(available,
+                           left_up_to(root / "sys/fs/cgroup/memory", group, "memory.limit_in_bytes",
+                                      "memory.usage_in_bytes", "total_"));
     }
   }
   return available;

@@ -6,8 +6,9 @@
 
 namespace longstride {
 
-// The least of MemAvailable and, for every memory cgroup (v1 or v2) this process is in, limit - usage, where page cache
-// that can be dropped does not count as used. `root` is "/" except in tests. Never negative.
+// The least of MemAvailable and, for every memory cgroup (v1 or v2) this process is in, limit -
+// usage, where page cache that can be dropped does not count as used. `root` is "/" except in
+// tests. Never negative.
 std::int64_t available_memory(const std::filesystem::path& root = "/");
 
 // Anonymous memory of this process that is resident.

@@ -33,9 +33,10 @@ class CpuMemory final : public Memory {
     map_ = mmap(nullptr, static_cast<std::size_t>(mapped_), PROT_READ | PROT_WRITE,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map_ == MAP_FAILED) {
-      throw Error(fmt::format("cannot allocate {} of memory for {}: {}",
-                              format_bytes(static_cast<double>(bytes)), what, std::strerror(errno)),
-                  "use a smaller context, chunk or model, or raise the address-space limit (ulimit -v)");
+      throw Error(
+          fmt::format("cannot allocate {} of memory for {}: {}",
+                      format_bytes(static_cast<double>(bytes)), what, std::strerror(errno)),
+          "use a smaller context, chunk or model, or raise the address-space limit (ulimit -v)");
     }
     data_ = static_cast<std::byte*>(map_);
     if (large) {
@@ -72,7 +73,8 @@ class CpuDevice final : public Device {
     std::string line;
     while (std::getline(in, line)) {
       const std::size_t colon = line.find(": ");
-      if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+      if (line.starts_with("model name") && colon != std::string::npos)
+        return line.substr(colon + 2);
     }
     return "CPU";
   }
@@ -84,8 +86,8 @@ class CpuDevice final : public Device {
     const std::int64_t available = available_bytes();
     if (bytes > available) {
       throw Error(
-          fmt::format("not enough memory for {}: {} asked, {} available ({} already allocated)", what,
-                      format_bytes(static_cast<double>(bytes)),
+          fmt::format("not enough memory for {}: {} asked, {} available ({} already allocated)",
+                      what, format_bytes(static_cast<double>(bytes)),
                       format_bytes(static_cast<double>(available)),
                       format_bytes(static_cast<double>(allocated_bytes()))),
           "use a smaller context, chunk or model, or free memory on this machine");
@@ -106,8 +108,8 @@ class CpuDevice final : public Device {
   std::int64_t allocated_bytes() const override { return allocated_; }
 
   std::int64_t available_bytes() const override {
-    // The kernel counts memory when it is touched. What was given out and not touched yet is promised all the same;
-    // the process's own heap hides a little of it.
+    // The kernel counts memory when it is touched. What was given out and not touched yet is
+    // promised all the same; the process's own heap hides a little of it.
     const std::int64_t promised =
         std::max<std::int64_t>(0, allocated_bytes() - resident_anonymous_memory());
     return std::max<std::int64_t>(0, available_memory() - promised);

@@ -40,26 +40,40 @@ HostTensor::HostTensor(DType t, Shape s)
 
 double HostTensor::get(std::int64_t i) const {
   switch (dtype) {
-    case DType::kF32: return load<float>(*this, i);
-    case DType::kBF16: return to_float(load<bf16>(*this, i));
-    case DType::kF16: return to_float(load<f16>(*this, i));
-    case DType::kI32: return load<std::int32_t>(*this, i);
-    case DType::kI64: return static_cast<double>(load<std::int64_t>(*this, i));
-    case DType::kU8: return load<std::uint8_t>(*this, i);
-    case DType::kF64: return load<double>(*this, i);
+    case DType::kF32:
+      return load<float>(*this, i);
+    case DType::kBF16:
+      return to_float(load<bf16>(*this, i));
+    case DType::kF16:
+      return to_float(load<f16>(*this, i));
+    case DType::kI32:
+      return load<std::int32_t>(*this, i);
+    case DType::kI64:
+      return static_cast<double>(load<std::int64_t>(*this, i));
+    case DType::kU8:
+      return load<std::uint8_t>(*this, i);
+    case DType::kF64:
+      return load<double>(*this, i);
   }
   return 0;
 }
 
 void HostTensor::set(std::int64_t i, double x) {
   switch (dtype) {
-    case DType::kF32: return store(*this, i, static_cast<float>(x));
-    case DType::kBF16: return store(*this, i, to_bf16(static_cast<float>(x)));
-    case DType::kF16: return store(*this, i, to_f16(static_cast<float>(x)));
-    case DType::kI32: return store(*this, i, static_cast<std::int32_t>(std::llround(x)));
-    case DType::kI64: return store(*this, i, static_cast<std::int64_t>(std::llround(x)));
-    case DType::kU8: return store(*this, i, static_cast<std::uint8_t>(std::llround(x)));
-    case DType::kF64: return store(*this, i, x);
+    case DType::kF32:
+      return store(*this, i, static_cast<float>(x));
+    case DType::kBF16:
+      return store(*this, i, to_bf16(static_cast<float>(x)));
+    case DType::kF16:
+      return store(*this, i, to_f16(static_cast<float>(x)));
+    case DType::kI32:
+      return store(*this, i, static_cast<std::int32_t>(std::llround(x)));
+    case DType::kI64:
+      return store(*this, i, static_cast<std::int64_t>(std::llround(x)));
+    case DType::kU8:
+      return store(*this, i, static_cast<std::uint8_t>(std::llround(x)));
+    case DType::kF64:
+      return store(*this, i, x);
   }
 }
 

@@ -1,12 +1,15 @@
-// Cases: one definition per operation that serves as test, as gradient check and as benchmark, on every device.
+// Cases: one definition per operation that serves as test, as gradient check and as benchmark, on
+// every device.
 //
-// A Problem is one call of an operation: its arguments by name, made on the host; how to call it on views of them; and
-// what it should give, computed plainly in double. cases/run.h copies the arguments to a device, calls the operation on
-// its stream, copies them back and compares; nothing in a case knows which device that is.
+// A Problem is one call of an operation: its arguments by name, made on the host; how to call it on
+// views of them; and what it should give, computed plainly in double. cases/run.h copies the
+// arguments to a device, calls the operation on its stream, copies them back and compares; nothing
+// in a case knows which device that is.
 //
-// To add an operation: write cases/<stem>.cc with a function `std::vector<OpCase> <stem>_cases()`, declare it in
-// cases/registry.h and add it to the list in cases/registry.cc. Follow cases/swiglu.cc, the shortest one. Things that
-// are no tensors (page tables, visit lists) are given as integer tensors; `run` builds the view structs from them.
+// To add an operation: write cases/<stem>.cc with a function `std::vector<OpCase> <stem>_cases()`,
+// declare it in cases/registry.h and add it to the list in cases/registry.cc. Follow
+// cases/swiglu.cc, the shortest one. Things that are no tensors (page tables, visit lists) are
+// given as integer tensors; `run` builds the view structs from them.
 #pragma once
 
 #include <cstdint>
@@ -47,14 +50,16 @@ struct Argument {
   std::string name;
   Role role = Role::kInput;
   HostTensor tensor;
-  // An output may differ from the reference by this times the largest magnitude in the reference; 0: not at all.
+  // An output may differ from the reference by this times the largest magnitude in the reference;
+  // 0: not at all.
   double tolerance = 0;
 };
 
 // The arguments' values in double, by name, for references.
 using Values = std::map<std::string, std::vector<double>>;
 
-// The arguments as views on the device, by name. An argument that the problem does not have is an absent view.
+// The arguments as views on the device, by name. An argument that the problem does not have is an
+// absent view.
 class Bound {
  public:
   void add(const std::string& name, View view) { views_[name] = view; }
@@ -70,9 +75,9 @@ struct Problem {
   // Sets every output and update to what it should be after the call. Written for clarity.
   std::function<void(Values&)> reference;
 
-  // A backward operation also names what it is the gradient of: `loss` of the inputs, in double, and pairs
-  // (input, output that holds d loss / d input, added to what it held before where its role is kUpdate). An input that only `loss` reads
-  // is not passed to the operation.
+  // A backward operation also names what it is the gradient of: `loss` of the inputs, in double,
+  // and pairs (input, output that holds d loss / d input, added to what it held before where its
+  // role is kUpdate). An input that only `loss` reads is not passed to the operation.
   std::function<double(const Values&)> loss;
   std::vector<std::pair<std::string, std::string>> gradients;
 
@@ -80,8 +85,8 @@ struct Problem {
   double flops = 0;
   double bytes = 0;
 
-  // Helpers to fill `arguments`. Values are uniform in [-magnitude, magnitude), different for each name. A reference
-  // holds until the next argument is added.
+  // Helpers to fill `arguments`. Values are uniform in [-magnitude, magnitude), different for each
+  // name. A reference holds until the next argument is added.
   HostTensor& input(const std::string& name, DType t, Shape s, double magnitude = 1);
   HostTensor& update(const std::string& name, DType t, Shape s, double tolerance = kTolerance);
   HostTensor& in_place(const std::string& name, DType t, Shape s, double magnitude = 1);

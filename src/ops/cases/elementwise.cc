@@ -17,7 +17,9 @@ Problem add_problem(std::int64_t n, bool in_place) {
   }
   p.input("b", DType::kF32, {n});
   const std::string y = in_place ? "a" : "y";
-  p.run = [=](Stream& stream, const Bound& v) { add(stream, {.a = v("a"), .b = v("b"), .y = v(y)}); };
+  p.run = [=](Stream& stream, const Bound& v) {
+    add(stream, {.a = v("a"), .b = v("b"), .y = v(y)});
+  };
   p.reference = [=](Values& v) {
     for (std::size_t i = 0; i < v[y].size(); ++i) v[y][i] = v["a"][i] + v["b"][i];
   };
@@ -25,12 +27,14 @@ Problem add_problem(std::int64_t n, bool in_place) {
   return p;
 }
 
-// Numbers that are hard to round: ties, the ends of the ranges, subnormals of either side, infinities.
+// Numbers that are hard to round: ties, the ends of the ranges, subnormals of either side,
+// infinities.
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kHard[] = {0.0,       -0.0,       1.0 + 0x1p-8, 1.0 + 0x3p-8,  1.0 + 0x1p-11, 1.0 + 0x3p-11,
-                            65504.0,   65519.0,    65520.0,      -70000.0,      0x1p-14,       0x1p-24,
-                            0x1p-25,   0x3p-25,    0x1.8p-24,    3.3895314e38,  -3.4e38,       0x1p-126,
-                            0x1p-133,  0x1p-149,   0x1.fep-15,   0x1.ffcp-15,   kInfinity, -kInfinity};
+constexpr double kHard[] = {0.0,           -0.0,        1.0 + 0x1p-8, 1.0 + 0x3p-8, 1.0 + 0x1p-11,
+                            1.0 + 0x3p-11, 65504.0,     65519.0,      65520.0,      -70000.0,
+                            0x1p-14,       0x1p-24,     0x1p-25,      0x3p-25,      0x1.8p-24,
+                            3.3895314e38,  -3.4e38,     0x1p-126,     0x1p-133,     0x1p-149,
+                            0x1.fep-15,    0x1.ffcp-15, kInfinity,    -kInfinity};
 
 Problem convert_problem(std::int64_t n, DType from, DType to) {
   Problem p;
@@ -80,7 +84,8 @@ std::vector<OpCase> elementwise_cases() {
     }
   }
   for (DType t : {DType::kF32, DType::kBF16, DType::kI64, DType::kU8}) {
-    zero.tests.push_back({fmt::format("n=300001 {}", name_of(t)), [=] { return zero_problem(300001, t); }});
+    zero.tests.push_back(
+        {fmt::format("n=300001 {}", name_of(t)), [=] { return zero_problem(300001, t); }});
   }
   add.benchmarks = {{fmt::format("n={}", kReal), [] { return add_problem(kReal, true); }}};
   for (DType t : {DType::kBF16, DType::kF16}) {
@@ -89,7 +94,8 @@ std::vector<OpCase> elementwise_cases() {
     convert.benchmarks.push_back({fmt::format("n={} F32 to {}", kReal, name_of(t)),
                                   [=] { return convert_problem(kReal, DType::kF32, t); }});
   }
-  zero.benchmarks = {{fmt::format("n={} F32", kReal), [] { return zero_problem(kReal, DType::kF32); }}};
+  zero.benchmarks = {
+      {fmt::format("n={} F32", kReal), [] { return zero_problem(kReal, DType::kF32); }}};
   return {add, convert, zero};
 }
 

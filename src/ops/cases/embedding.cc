@@ -13,10 +13,12 @@ std::string label(const Size& s, DType t) {
   return fmt::format("T={} V={} D={} {}", s.T, s.V, s.D, name_of(t));
 }
 
-// Tokens all over the vocabulary, the first and the last one among them, many of them more than once.
+// Tokens all over the vocabulary, the first and the last one among them, many of them more than
+// once.
 void add_tokens(Problem& p, const Size& s) {
   HostTensor& tokens = p.input("tokens", DType::kI32, {s.T});
-  for (std::int64_t t = 0; t < s.T; ++t) tokens.set(t, static_cast<double>((t * t * 7 + s.V - 1) % s.V));
+  for (std::int64_t t = 0; t < s.T; ++t)
+    tokens.set(t, static_cast<double>((t * t * 7 + s.V - 1) % s.V));
   if (s.T > 2) tokens.set(2, 0);
 }
 
@@ -80,8 +82,9 @@ std::vector<OpCase> embedding_cases() {
     backward.tests.push_back({label(s, DType::kF32), [=] { return backward_problem(s); }});
   }
   const Size real{1024, 32768, 512};
-  forward.benchmarks = {{label(real, DType::kF32), [=] { return forward_problem(real, DType::kF32); }},
-                        {label(real, DType::kBF16), [=] { return forward_problem(real, DType::kBF16); }}};
+  forward.benchmarks = {
+      {label(real, DType::kF32), [=] { return forward_problem(real, DType::kF32); }},
+      {label(real, DType::kBF16), [=] { return forward_problem(real, DType::kBF16); }}};
   backward.benchmarks = {{label(real, DType::kF32), [=] { return backward_problem(real); }}};
   return {forward, backward};
 }

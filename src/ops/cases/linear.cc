@@ -16,19 +16,22 @@ struct Options {
 };
 
 std::string label(const Size& s, const Options& o) {
-  return fmt::format("R={} I={} O={} {}{}{}", s.R, s.I, s.O, name_of(o.dtype), o.bias ? " bias" : "",
-                     o.accumulate ? " +=" : "");
+  return fmt::format("R={} I={} O={} {}{}{}", s.R, s.I, s.O, name_of(o.dtype),
+                     o.bias ? " bias" : "", o.accumulate ? " +=" : "");
 }
 
-double flops(const Size& s) { return 2.0 * static_cast<double>(s.R * s.I) * static_cast<double>(s.O); }
+double flops(const Size& s) {
+  return 2.0 * static_cast<double>(s.R * s.I) * static_cast<double>(s.O);
+}
 
 // y = x W^T + b, plainly.
 std::vector<double> apply(const Values& v, const Size& s, bool bias) {
   std::vector<double> y(static_cast<std::size_t>(s.R * s.O));
+  const std::vector<double>&x = v.at("x"), &w = v.at("w");
   for (std::int64_t r = 0; r < s.R; ++r) {
     for (std::int64_t o = 0; o < s.O; ++o) {
       double sum = bias ? v.at("b")[o] : 0;
-      for (std::int64_t i = 0; i < s.I; ++i) sum += v.at("x")[r * s.I + i] * v.at("w")[o * s.I + i];
+      for (std::int64_t i = 0; i < s.I; ++i) sum += x[r * s.I + i] * w[o * s.I + i];
       y[r * s.O + o] = sum;
     }
   }
@@ -93,22 +96,25 @@ Problem backward_problem(Size s, Options o, Wanted wanted) {
                              .accumulate_dx = o.accumulate});
   };
   p.reference = [=](Values& v) {
-    if (wanted.dx && !o.accumulate) std::fill(v["dx"].begin(), v["dx"].end(), 0.0);
+    const std::vector<double>&dy = v["dy"], &x = v["x"], &w = v["w"];
+    std::vector<double>&dx = v["dx"], &dw = v["dw"], &db = v["db"];
+    if (!o.accumulate) std::fill(dx.begin(), dx.end(), 0.0);
     for (std::int64_t r = 0; r < s.R; ++r) {
       for (std::int64_t k = 0; k < s.O; ++k) {
-        const double dy = v["dy"][r * s.O + k];
+        const double d = dy[r * s.O + k];
         for (std::int64_t i = 0; i < s.I; ++i) {
-          if (wanted.dx) v["dx"][r * s.I + i] += dy * v["w"][k * s.I + i];
-          if (wanted.dw) v["dw"][k * s.I + i] += dy * v["x"][r * s.I + i];
+          if (wanted.dx) dx[r * s.I + i] += d * w[k * s.I + i];
+          if (wanted.dw) dw[k * s.I + i] += d * x[r * s.I + i];
         }
-        if (wanted.db) v["db"][k] += dy;
+        if (wanted.db) db[k] += d;
       }
     }
   };
   p.loss = [=](const Values& v) {
     const std::vector<double> y = apply(v, s, true);
+    const std::vector<double>& dy = v.at("dy");
     double sum = 0;
-    for (std::size_t i = 0; i < y.size(); ++i) sum += v.at("dy")[i] * y[i];
+    for (std::size_t i = 0; i < y.size(); ++i) sum += dy[i] * y[i];
     return sum;
   };
   if (wanted.dx) p.gradients.emplace_back("x", "dx");

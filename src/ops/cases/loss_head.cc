@@ -20,14 +20,16 @@ struct Options {
 };
 
 std::string label(const Size& s, const Options& o) {
-  return fmt::format("T={} V={} D={} block={} {}{}{}", s.T, s.V, s.D, s.block_rows, name_of(o.dtype),
-                     o.gradients ? "" : " no gradients", o.whole_numbers ? " ties" : "");
+  return fmt::format("T={} V={} D={} block={} {}{}{}", s.T, s.V, s.D, s.block_rows,
+                     name_of(o.dtype), o.gradients ? "" : " no gradients",
+                     o.whole_numbers ? " ties" : "");
 }
 
 std::vector<double> logits_of(const Values& v, const Size& s, std::int64_t t) {
   std::vector<double> logits(static_cast<std::size_t>(s.V), 0.0);
+  const std::vector<double>&x = v.at("x"), &w = v.at("w");
   for (std::int64_t k = 0; k < s.V; ++k) {
-    for (std::int64_t i = 0; i < s.D; ++i) logits[k] += v.at("x")[t * s.D + i] * v.at("w")[k * s.D + i];
+    for (std::int64_t i = 0; i < s.D; ++i) logits[k] += x[t * s.D + i] * w[k * s.D + i];
   }
   return logits;
 }
@@ -40,7 +42,9 @@ double log_sum_exp(const std::vector<double>& x) {
 }
 
 void reference(Values& v, const Size& s, const Options& o) {
-  if (o.gradients) std::fill(v["dx"].begin(), v["dx"].end(), 0.0);
+  const std::vector<double>&x = v["x"], &w = v["w"];
+  std::vector<double>&dx = v["dx"], &dw = v["dw"];  // both empty where there are no gradients
+  std::fill(dx.begin(), dx.end(), 0.0);
   for (std::int64_t t = 0; t < s.T; ++t) {
     const auto target = static_cast<std::int64_t>(v["targets"][t]);
     v["losses"][t] = v["correct"][t] = 0;
@@ -52,16 +56,18 @@ void reference(Values& v, const Size& s, const Options& o) {
     v["correct"][t] = argmax == target ? 1 : 0;
     if (!o.gradients) continue;
     for (std::int64_t k = 0; k < s.V; ++k) {
-      const double d = static_cast<double>(kScale) * (std::exp(logits[k] - lse) - (k == target ? 1 : 0));
+      const double d =
+          static_cast<double>(kScale) * (std::exp(logits[k] - lse) - (k == target ? 1 : 0));
       for (std::int64_t i = 0; i < s.D; ++i) {
-        v["dx"][t * s.D + i] += d * v["w"][k * s.D + i];
-        v["dw"][k * s.D + i] += d * v["x"][t * s.D + i];
+        dx[t * s.D + i] += d * w[k * s.D + i];
+        dw[k * s.D + i] += d * x[t * s.D + i];
       }
     }
   }
 }
 
-// Every third target is masked, and so is all of the second block; another third is what the model would say.
+// Every third target is masked, and so is all of the second block; another third is what the model
+// would say.
 void set_targets(Problem& p, const Size& s) {
   Values v;
   for (const Argument& a : p.arguments) {
@@ -101,7 +107,8 @@ Problem make_problem(Size s, Options o, bool for_benchmark = false) {
     p.output("dx", DType::kF32, {s.T, s.D});
     p.update("dw", DType::kF32, {s.V, s.D});
   }
-  p.scratch("scratch", loss_head_scratch_elements(s.block_rows, ConstView(nullptr, o.dtype, {s.V, s.D})));
+  p.scratch("scratch",
+            loss_head_scratch_elements(s.block_rows, ConstView(nullptr, o.dtype, {s.V, s.D})));
   p.run = [=](Stream& stream, const Bound& v) {
     loss_head(stream, {.x_TD = v("x"),
                        .w_VD = v("w"),
@@ -152,7 +159,8 @@ std::vector<OpCase> loss_head_cases() {
   for (Options o : {Options{}, Options{DType::kBF16}, Options{DType::kF32, false}}) {
     op.benchmarks.push_back({label(real, o), [=] { return make_problem(real, o, true); }});
   }
-  op.benchmarks.push_back({label(wide, {DType::kBF16}), [=] { return make_problem(wide, {DType::kBF16}, true); }});
+  op.benchmarks.push_back(
+      {label(wide, {DType::kBF16}), [=] { return make_problem(wide, {DType::kBF16}, true); }});
   return {op};
 }
 

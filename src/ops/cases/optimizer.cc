@@ -11,7 +11,9 @@ Problem sum_problem(std::int64_t n) {
   Problem p;
   p.input("g", DType::kF32, {n});
   p.update("sum", DType::kF64, {1}, 1e-12);
-  p.run = [](Stream& stream, const Bound& v) { sum_of_squares(stream, {.g = v("g"), .sum_1 = v("sum")}); };
+  p.run = [](Stream& stream, const Bound& v) {
+    sum_of_squares(stream, {.g = v("g"), .sum_1 = v("sum")});
+  };
   p.reference = [](Values& v) {
     for (double g : v["g"]) v["sum"][0] += g * g;
   };
@@ -27,7 +29,8 @@ Problem adamw_problem(std::int64_t n, DType weight, std::int64_t step) {
   p.in_place("m", DType::kF32, {n});
   HostTensor& second = p.in_place("v", DType::kF32, {n});
   for (std::int64_t i = 0; i < n; ++i) second.set(i, step == 1 ? 0 : std::fabs(second.get(i)));
-  if (weight != DType::kF32) p.output("weight", weight, {n}, weight == DType::kBF16 ? 0x1p-8 : 0x1p-11);
+  if (weight != DType::kF32)
+    p.output("weight", weight, {n}, weight == DType::kBF16 ? 0x1p-8 : 0x1p-11);
   AdamW a;
   a.lr = 0.05;  // large, so that a wrong update shows
   a.weight_decay = 0.1;
@@ -75,8 +78,8 @@ std::vector<OpCase> optimizer_cases() {
   constexpr std::int64_t kReal = 1 << 22;
   sum.benchmarks = {{fmt::format("n={}", kReal), [] { return sum_problem(kReal); }}};
   for (DType t : {DType::kF32, DType::kBF16}) {
-    adamw.benchmarks.push_back({fmt::format("n={} {}", kReal, name_of(t)),
-                                [=] { return adamw_problem(kReal, t, 10); }});
+    adamw.benchmarks.push_back(
+        {fmt::format("n={} {}", kReal, name_of(t)), [=] { return adamw_problem(kReal, t, 10); }});
   }
   return {sum, adamw};
 }

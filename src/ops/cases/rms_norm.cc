@@ -29,7 +29,8 @@ double inverse_rms(const std::vector<double>& x, std::int64_t r, std::int64_t N)
   return 1 / std::sqrt(sum / static_cast<double>(N) + static_cast<double>(kEps));
 }
 
-std::vector<double> normalise(const std::vector<double>& x, const std::vector<double>& w, const Size& s) {
+std::vector<double> normalise(const std::vector<double>& x, const std::vector<double>& w,
+                              const Size& s) {
   std::vector<double> y(x.size());
   for (std::int64_t r = 0; r < s.R; ++r) {
     const double scale = inverse_rms(x, r, s.N);
@@ -86,22 +87,24 @@ Problem backward_problem(Size s, Options o) {
   };
   p.reference = [=](Values& v) {
     const std::vector<double> x = v["x"], w = v["w"], dy = v["dy"];
-    if (!o.accumulate) std::fill(v[out].begin(), v[out].end(), 0.0);
+    std::vector<double>&dx = v[out], &dw = v["dw"];
+    if (!o.accumulate) std::fill(dx.begin(), dx.end(), 0.0);
     for (std::int64_t r = 0; r < s.R; ++r) {
       const double scale = inverse_rms(x, r, s.N);
       double along = 0;
       for (std::int64_t i = 0; i < s.N; ++i) along += dy[r * s.N + i] * w[i] * x[r * s.N + i];
       along *= scale * scale / static_cast<double>(s.N);
       for (std::int64_t i = 0; i < s.N; ++i) {
-        v[out][r * s.N + i] += scale * (dy[r * s.N + i] * w[i] - x[r * s.N + i] * along);
-        v["dw"][i] += dy[r * s.N + i] * x[r * s.N + i] * scale;
+        dx[r * s.N + i] += scale * (dy[r * s.N + i] * w[i] - x[r * s.N + i] * along);
+        dw[i] += dy[r * s.N + i] * x[r * s.N + i] * scale;
       }
     }
   };
   p.loss = [=](const Values& v) {
     const std::vector<double> y = normalise(v.at("x"), v.at("w"), s);
+    const std::vector<double>& dy = v.at("dy");
     double sum = 0;
-    for (std::size_t i = 0; i < y.size(); ++i) sum += v.at("dy")[i] * y[i];
+    for (std::size_t i = 0; i < y.size(); ++i) sum += dy[i] * y[i];
     return sum;
   };
   p.gradients = {{"x", out}, {"w", "dw"}};
@@ -114,7 +117,8 @@ Problem backward_problem(Size s, Options o) {
 std::vector<OpCase> rms_norm_cases() {
   OpCase forward{"rms_norm_forward", {}, {}}, backward{"rms_norm_backward", {}, {}};
   for (Size s : {Size{1, 1}, Size{5, 7}, Size{600, 16}, Size{70, 1030}}) {
-    for (Options o : {Options{}, Options{DType::kBF16}, Options{DType::kF16}, Options{DType::kF32, true}}) {
+    for (Options o :
+         {Options{}, Options{DType::kBF16}, Options{DType::kF16}, Options{DType::kF32, true}}) {
       forward.tests.push_back({label(s, o), [=] { return forward_problem(s, o); }});
       backward.tests.push_back({label(s, o), [=] { return backward_problem(s, o); }});
     }

@@ -14,7 +14,8 @@ void add_tables(Problem& p, std::int64_t T, std::int64_t N) {
   HostTensor cos(DType::kF32, {T, N}), sin(DType::kF32, {T, N});
   for (std::int64_t t = 0; t < T; ++t) {
     for (std::int64_t i = 0; i < N; ++i) {
-      const double angle = static_cast<double>(3 * t) * std::pow(1e4, -static_cast<double>(i) / static_cast<double>(N));
+      const double angle = static_cast<double>(3 * t) *
+                           std::pow(1e4, -static_cast<double>(i) / static_cast<double>(N));
       cos.set(t * N + i, kFactor * std::cos(angle));
       sin.set(t * N + i, kFactor * std::sin(angle));
     }
@@ -24,14 +25,15 @@ void add_tables(Problem& p, std::int64_t T, std::int64_t N) {
 }
 
 // Turns the H heads of every token; by the negative angles where sign is -1.
-std::vector<double> turn(const Values& v, const std::vector<double>& x, std::int64_t T, std::int64_t H,
-                         std::int64_t C, double sign) {
+std::vector<double> turn(const Values& v, const std::vector<double>& x, std::int64_t T,
+                         std::int64_t H, std::int64_t C, double sign) {
   std::vector<double> y(x.size());
+  const std::vector<double>&cosines = v.at("cos"), &sines = v.at("sin");
   for (std::int64_t t = 0; t < T; ++t) {
     for (std::int64_t h = 0; h < H; ++h) {
       for (std::int64_t i = 0; i < C / 2; ++i) {
         const std::int64_t a = (t * H + h) * C + i, b = a + C / 2;
-        const double cos = v.at("cos")[t * (C / 2) + i], sin = sign * v.at("sin")[t * (C / 2) + i];
+        const double cos = cosines[t * (C / 2) + i], sin = sign * sines[t * (C / 2) + i];
         y[a] = x[a] * cos - x[b] * sin;
         y[b] = x[b] * cos + x[a] * sin;
       }
@@ -66,7 +68,8 @@ Problem tables_problem(std::int64_t T, std::int64_t N, std::int64_t first, doubl
   p.reference = [=](Values& v) {
     for (std::int64_t t = 0; t < T; ++t) {
       for (std::int64_t i = 0; i < N; ++i) {
-        const long double angle = static_cast<long double>(v["positions"][t]) * static_cast<long double>(v["frequencies"][i]);
+        const long double angle = static_cast<long double>(v["positions"][t]) *
+                                  static_cast<long double>(v["frequencies"][i]);
         v["cos"][t * N + i] = static_cast<double>(std::cos(angle)) * factor;
         v["sin"][t * N + i] = static_cast<double>(std::sin(angle)) * factor;
       }
@@ -101,7 +104,9 @@ struct Paged {
   std::string label() const {
     return fmt::format("T={} K={} C={} P={} begin={} {}", T, K, C, P, begin, name_of(dtype));
   }
-  double tolerance() const { return dtype == DType::kF32 ? 1e-6 : dtype == DType::kBF16 ? 0x1p-8 : 0x1p-11; }
+  double tolerance() const {
+    return dtype == DType::kF32 ? 1e-6 : dtype == DType::kBF16 ? 0x1p-8 : 0x1p-11;
+  }
   std::int64_t pages() const { return (begin + T + P - 1) / P; }
   // Element of the pool that holds (token, plane, first of its row), given the slots.
   std::int64_t element(const std::vector<double>& slots, std::int64_t t, int plane) const {
@@ -200,18 +205,21 @@ Problem take_problem(Paged s) {
 std::vector<OpCase> rope_cases() {
   OpCase tables{"rope_tables", {}, {}}, rope{"rope", {}, {}};
   OpCase append{"append_kv", {}, {}}, take{"take_kv_gradient", {}, {}};
-  const auto add_table = [](std::vector<Variant>& list, std::int64_t T, std::int64_t N, std::int64_t first, double factor) {
+  const auto add_table = [](std::vector<Variant>& list, std::int64_t T, std::int64_t N,
+                            std::int64_t first, double factor) {
     list.push_back({fmt::format("T={} N={} first={} factor={}", T, N, first, factor),
                     [=] { return tables_problem(T, N, first, factor); }});
   };
   add_table(tables.tests, 1, 1, 0, 1);
   add_table(tables.tests, 50, 33, 0, 1.1);
-  for (std::int64_t first : {std::int64_t{1} << 20, std::int64_t{10000000}, std::int64_t{1} << 31}) {
+  for (std::int64_t first :
+       {std::int64_t{1} << 20, std::int64_t{10000000}, std::int64_t{1} << 31}) {
     add_table(tables.tests, 20, 64, first, 1);
   }
   add_table(tables.benchmarks, 1024, 64, 0, 1);
 
-  const auto add_rope = [](std::vector<Variant>& list, std::int64_t T, std::int64_t H, std::int64_t C) {
+  const auto add_rope = [](std::vector<Variant>& list, std::int64_t T, std::int64_t H,
+                           std::int64_t C) {
     for (bool inverse : {false, true}) {
       list.push_back({fmt::format("T={} H={} C={}{}", T, H, C, inverse ? " inverse" : ""),
                       [=] { return rope_problem(T, H, C, inverse); }});
@@ -223,7 +231,8 @@ std::vector<OpCase> rope_cases() {
   add_rope(rope.benchmarks, 1024, 8, 64);
 
   for (DType t : {DType::kF32, DType::kBF16, DType::kF16}) {
-    for (Paged s : {Paged{1, 1, 2, 1, 0, t}, Paged{40, 2, 10, 16, 32, t}, Paged{37, 3, 64, 8, 13, t}}) {
+    for (Paged s :
+         {Paged{1, 1, 2, 1, 0, t}, Paged{40, 2, 10, 16, 32, t}, Paged{37, 3, 64, 8, 13, t}}) {
       append.tests.push_back({s.label(), [=] { return append_problem(s); }});
       take.tests.push_back({s.label(), [=] { return take_problem(s); }});
     }

@@ -105,7 +105,8 @@ std::vector<std::string> compare_with_reference(const Problem& problem, const Ou
       continue;
     }
     const std::vector<double>& want = expected[a.name];
-    LS_CHECK(static_cast<std::int64_t>(want.size()) == a.tensor.elements(), "reference of '{}'", a.name);
+    LS_CHECK(static_cast<std::int64_t>(want.size()) == a.tensor.elements(), "reference of '{}'",
+             a.name);
     double scale = 0, worst = 0;
     std::size_t at = want.size();
     for (double w : want) scale = std::max(scale, std::fabs(w));
@@ -119,10 +120,11 @@ std::vector<std::string> compare_with_reference(const Problem& problem, const Ou
       }
     }
     if (at < want.size()) {
-      wrong.push_back(fmt::format("{}: element {} of {} is {:.9g}, should be {:.9g} (off by {:.2e} of {:.3g}, allowed {:.1e})",
-                                  a.name, at, a.tensor.shape.to_string(),
-                                  outcome[i].get(static_cast<std::int64_t>(at)), want[at], worst / scale,
-                                  scale, a.tolerance));
+      wrong.push_back(fmt::format(
+          "{}: element {} of {} is {:.9g}, should be {:.9g} (off by {:.2e} of {:.3g}, allowed "
+          "{:.1e})",
+          a.name, at, a.tensor.shape.to_string(), outcome[i].get(static_cast<std::int64_t>(at)),
+          want[at], worst / scale, scale, a.tolerance));
     }
   }
   return wrong;
@@ -145,7 +147,8 @@ std::vector<std::string> compare_with_differences(const Problem& problem, const 
       norm += gradient[k] * gradient[k];
     }
     const auto n = static_cast<double>(gradient.size());
-    // fp32 errors of the outcome; those of an addition are relative to what was there before (about 1).
+    // fp32 errors of the outcome; those of an addition are relative to what was there before (about
+    // 1).
     const double allowed = 2e-5 * std::sqrt(norm) + (added ? 1e-6 * std::sqrt(n) : 1e-9);
     for (int trial = 0; trial < kDirections + kCoordinates; ++trial) {
       std::vector<double> direction(gradient.size(), 0.0);
@@ -163,8 +166,9 @@ std::vector<std::string> compare_with_differences(const Problem& problem, const 
       }
       const double measured = (problem.loss(plus) - problem.loss(minus)) / (2 * kStep);
       if (!(std::fabs(predicted - measured) <= allowed)) {
-        wrong.push_back(fmt::format("{}: derivative {:.9g}, differences of {} give {:.9g} (allowed {:.1e})", output,
-                                    predicted, input, measured, allowed));
+        wrong.push_back(
+            fmt::format("{}: derivative {:.9g}, differences of {} give {:.9g} (allowed {:.1e})",
+                        output, predicted, input, measured, allowed));
         break;
       }
     }
@@ -172,7 +176,8 @@ std::vector<std::string> compare_with_differences(const Problem& problem, const 
   return wrong;
 }
 
-BenchmarkRow run_benchmark(Device& device, const OpCase& op, const Variant& variant, double seconds) {
+BenchmarkRow run_benchmark(Device& device, const OpCase& op, const Variant& variant,
+                           double seconds) {
   using Clock = std::chrono::steady_clock;
   const auto seconds_since = [](Clock::time_point t) {
     return std::chrono::duration<double>(Clock::now() - t).count();
@@ -190,14 +195,17 @@ BenchmarkRow run_benchmark(Device& device, const OpCase& op, const Variant& vari
   const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
   std::nth_element(times.begin(), middle, times.end());
   const double work = problem.flops > 0 ? problem.flops : problem.bytes;
-  return {op.name, variant.label, *middle, work / *middle / 1e9, problem.flops > 0 ? "GF/s" : "GB/s"};
+  return {op.name, variant.label, *middle, work / *middle / 1e9,
+          problem.flops > 0 ? "GF/s" : "GB/s"};
 }
 
-std::vector<BenchmarkRow> run_benchmarks(Device& device, const std::string& filter, double seconds) {
+std::vector<BenchmarkRow> run_benchmarks(Device& device, const std::string& filter,
+                                         double seconds) {
   std::vector<BenchmarkRow> rows;
   for (const OpCase& op : op_cases()) {
     if (op.name.find(filter) == std::string::npos) continue;
-    for (const Variant& variant : op.benchmarks) rows.push_back(run_benchmark(device, op, variant, seconds));
+    for (const Variant& variant : op.benchmarks)
+      rows.push_back(run_benchmark(device, op, variant, seconds));
   }
   return rows;
 }

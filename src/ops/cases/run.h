@@ -11,15 +11,16 @@ namespace longstride::ops {
 // All arguments as they are after the call, in the problem's order.
 using Outcome = std::vector<HostTensor>;
 
-// Copies the arguments to the device, calls the operation once and copies them back. Throws InternalError if the call
-// wrote outside of its arguments.
+// Copies the arguments to the device, calls the operation once and copies them back. Throws
+// InternalError if the call wrote outside of its arguments.
 Outcome run_problem(Device& device, const Problem& problem);
 
-// What is wrong with the outcome, one line each (the worst element of every bad tensor); empty when it is right.
+// What is wrong with the outcome, one line each (the worst element of every bad tensor); empty when
+// it is right.
 std::vector<std::string> compare_with_reference(const Problem& problem, const Outcome& outcome);
 
-// The same for the gradients: along random directions, and along single coordinates, the outcome's gradients must agree
-// with central differences of `loss`. Empty where the problem has no `loss`.
+// The same for the gradients: along random directions, and along single coordinates, the outcome's
+// gradients must agree with central differences of `loss`. Empty where the problem has no `loss`.
 std::vector<std::string> compare_with_differences(const Problem& problem, const Outcome& outcome);
 
 struct BenchmarkRow {
@@ -30,9 +31,12 @@ struct BenchmarkRow {
 };
 
 // Calls the operation for at least `seconds` (and at least 5 times) after one call to warm up.
-BenchmarkRow run_benchmark(Device& device, const OpCase& op, const Variant& variant, double seconds = 0.3);
+BenchmarkRow run_benchmark(Device& device, const OpCase& op, const Variant& variant,
+                           double seconds = 0.3);
 
-// All benchmarks whose operation contains `filter` (all of them when it is empty), one after another.
-std::vector<BenchmarkRow> run_benchmarks(Device& device, const std::string& filter = "", double seconds = 0.3);
+// All benchmarks whose operation contains `filter` (all of them when it is empty), one after
+// another.
+std::vector<BenchmarkRow> run_benchmarks(Device& device, const std::string& filter = "",
+                                         double seconds = 0.3);
 
 }  // namespace longstride::ops

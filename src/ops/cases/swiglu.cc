@@ -18,7 +18,8 @@ double silu_derivative(double x) {
 // Large gates must neither overflow nor lose the small end.
 void add_extremes(HostTensor& gate) {
   const double extremes[] = {-1e4, -100, -88, -1e-6, 0, 1e-6, 88, 100, 1e4};
-  for (std::int64_t i = 0; i < std::min<std::int64_t>(9, gate.elements()); ++i) gate.set(i, extremes[i]);
+  for (std::int64_t i = 0; i < std::min<std::int64_t>(9, gate.elements()); ++i)
+    gate.set(i, extremes[i]);
 }
 
 Problem forward_problem(std::int64_t T, std::int64_t F) {
@@ -30,7 +31,8 @@ Problem forward_problem(std::int64_t T, std::int64_t F) {
     swiglu_forward(stream, {.gate_TF = v("gate"), .up_TF = v("up"), .y_TF = v("y")});
   };
   p.reference = [](Values& v) {
-    for (std::size_t i = 0; i < v["y"].size(); ++i) v["y"][i] = silu(v["gate"][i]) * v["up"][i];
+    const std::vector<double>&gate = v["gate"], &up = v["up"];
+    for (std::size_t i = 0; i < gate.size(); ++i) v["y"][i] = silu(gate[i]) * up[i];
   };
   p.bytes = static_cast<double>(3 * 4 * T * F);
   return p;
@@ -65,10 +67,9 @@ Problem backward_problem(std::int64_t T, std::int64_t F, bool in_place) {
     }
   };
   p.loss = [](const Values& v) {
+    const std::vector<double>&dy = v.at("dy"), &gate = v.at("gate"), &up = v.at("up");
     double sum = 0;
-    for (std::size_t i = 0; i < v.at("dy").size(); ++i) {
-      sum += v.at("dy")[i] * silu(v.at("gate")[i]) * v.at("up")[i];
-    }
+    for (std::size_t i = 0; i < dy.size(); ++i) sum += dy[i] * silu(gate[i]) * up[i];
     return sum;
   };
   p.gradients = {{"gate", dgate}, {"up", dup}};
@@ -83,9 +84,11 @@ std::string label(std::int64_t T, std::int64_t F) { return fmt::format("T={} F={
 std::vector<OpCase> swiglu_cases() {
   OpCase forward{"swiglu_forward", {}, {}}, backward{"swiglu_backward", {}, {}};
   for (auto [T, F] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {3, 37}, {70, 500}}) {
-    forward.tests.push_back({label(T, F), [=] { return forward_problem(T, F); }});
-    backward.tests.push_back({label(T, F), [=] { return backward_problem(T, F, false); }});
-    backward.tests.push_back({label(T, F) + " in place", [=] { return backward_problem(T, F, true); }});
+    forward.tests.push_back({label(T, F), [T = T, F = F] { return forward_problem(T, F); }});
+    backward.tests.push_back(
+        {label(T, F), [T = T, F = F] { return backward_problem(T, F, false); }});
+    backward.tests.push_back(
+        {label(T, F) + " in place", [T = T, F = F] { return backward_problem(T, F, true); }});
   }
   forward.benchmarks = {{label(1024, 1536), [] { return forward_problem(1024, 1536); }}};
   backward.benchmarks = {{label(1024, 1536), [] { return backward_problem(1024, 1536, false); }}};

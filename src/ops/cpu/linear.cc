@@ -30,8 +30,8 @@ const float* weight_as_float(const ConstView& w, const View& scratch) {
 }
 
 // sum[j] += dy[r, j] over all rows, in double; n <= kBiasColumns.
-LS_SIMD_CLONES void add_rows(const float* dy, std::int64_t rows, std::int64_t stride, std::int64_t n,
-                             double* sum) {
+LS_SIMD_CLONES void add_rows(const float* dy, std::int64_t rows, std::int64_t stride,
+                             std::int64_t n, double* sum) {
   for (std::int64_t r = 0; r < rows; ++r) {
     const float* row = dy + r * stride;
 #pragma omp simd
@@ -62,8 +62,8 @@ void linear_forward(Stream&, const LinearForward& args) {
   g.c = args.y_RO.as<float>(), g.ldc = g.n;
   g.accumulate = args.accumulate;
   if (args.b_O.present()) {
-    LS_CHECK(args.b_O.shape() == Shape({w[0]}), "bias {} of weight {}", args.b_O.shape().to_string(),
-             w.to_string());
+    LS_CHECK(args.b_O.shape() == Shape({w[0]}), "bias {} of weight {}",
+             args.b_O.shape().to_string(), w.to_string());
     g.bias = args.b_O;
   }
   gemm(g);

@@ -15,12 +15,16 @@ namespace {
 // Rows of the vocabulary that are widened at a time, where the weight is not F32.
 constexpr std::int64_t kVocabularyBlock = 4096;
 
+// Elements from one row of logits to the next. Vocabularies are often a power of two or nearly;
+// rows that far apart would all fall into the same few sets of the cache.
+std::int64_t row_stride(std::int64_t vocabulary) { return (vocabulary + 15) / 16 * 16 + 16; }
+
 }  // namespace
 
 std::int64_t loss_head_scratch_elements(std::int64_t block_rows, const ConstView& w_VD) {
   const std::int64_t V = w_VD.dim(0), D = w_VD.dim(1);
   const std::int64_t wide = w_VD.dtype() == DType::kF32 ? 0 : std::min(V, kVocabularyBlock) * D;
-  return block_rows * V + wide;
+  return block_rows * row_stride(V) + wide;
 }
 
 std::int64_t loss_head_block_rows(std::int64_t vocabulary) {
@@ -63,11 +67,13 @@ LS_SIMD_CLONES void multiply(float* x, std::int64_t n, float factor) {
   for (std::int64_t i = 0; i < n; ++i) x[i] *= factor;
 }
 
-// One row of logits; afterwards `logits` holds the row's gradient (p - onehot) * scale, where one is wanted.
+// One row of logits; afterwards `logits` holds the row's gradient (p - onehot) * scale, where one
+// is wanted.
 void cross_entropy_row(const LossHead& args, std::int64_t t, float* logits) {
   const std::int64_t V = args.w_VD.dim(0), target = args.targets_T.as<std::int32_t>()[t];
   float* loss = args.losses_T.as<float>() + t;
-  std::int32_t* correct = args.correct_T.present() ? args.correct_T.as<std::int32_t>() + t : nullptr;
+  std::int32_t* correct =
+      args.correct_T.present() ? args.correct_T.as<std::int32_t>() + t : nullptr;
   const bool wants_gradient = args.dx_TD.present();
   if (target < 0) {
     *loss = 0;
@@ -83,15 +89,16 @@ void cross_entropy_row(const LossHead& args, std::int64_t t, float* logits) {
   for (std::int64_t i = 0; i < V; i += kRun) {
     sum += static_cast<double>(exponentials(logits + i, std::min(kRun, V - i), top));
   }
-  *loss = static_cast<float>(std::log(sum) + static_cast<double>(top) - static_cast<double>(wanted));
+  *loss =
+      static_cast<float>(std::log(sum) + static_cast<double>(top) - static_cast<double>(wanted));
   if (wants_gradient) {
     multiply(logits, V, static_cast<float>(static_cast<double>(args.scale) / sum));
     logits[target] -= args.scale;
   }
 }
 
-// Calls f(begin, rows, weights) for blocks of the vocabulary with their weights as F32: all of it at once where they
-// are F32 already.
+// Calls f(begin, rows, weights) for blocks of the vocabulary with their weights as F32: all of it
+// at once where they are F32 already.
 template <class F>
 void for_vocabulary_blocks(const ConstView& w_VD, float* wide, const F& f) {
   const std::int64_t V = w_VD.dim(0);
@@ -115,8 +122,8 @@ void check(const LossHead& args) {
            args.dx_TD.shape().to_string());
   LS_CHECK(!args.dw_VD.present() || args.dw_VD.shape() == w, "w {} dw {}", w.to_string(),
            args.dw_VD.shape().to_string());
-  LS_CHECK(args.block_rows >= 1 && args.scratch.elements() >=
-                                       loss_head_scratch_elements(args.block_rows, args.w_VD),
+  LS_CHECK(args.block_rows >= 1 &&
+               args.scratch.elements() >= loss_head_scratch_elements(args.block_rows, args.w_VD),
            "scratch {} for {} rows of {}", args.scratch.shape().to_string(), args.block_rows,
            w.to_string());
   const std::int32_t* targets = args.targets_T.as<std::int32_t>();
@@ -139,20 +146,47 @@ void loss_block(const LossHead& args, std::int64_t begin, std::int64_t rows) {
   }
 
   float* logits = args.scratch.as<float>();
-  float* wide = logits + args.block_rows * V;
+  const std::int64_t stride = row_stride(V);
+  float* wide = logits + args.block_rows * stride;
   for_vocabulary_blocks(args.w_VD, wide, [&](std::int64_t first, std::int64_t n, const float* w) {
-    gemm({.trans_b = Trans::kYes, .m = rows, .n = n, .k = D, .a = x, .lda = D, .b = w, .ldb = D,
-          .c = logits + first, .ldc = V});
+    gemm({.trans_b = Trans::kYes,
+          .m = rows,
+          .n = n,
+          .k = D,
+          .a = x,
+          .lda = D,
+          .b = w,
+          .ldb = D,
+          .c = logits + first,
+          .ldc = stride});
   });
-  parallel_for(rows, [&](std::int64_t r) { cross_entropy_row(args, begin + r, logits + r * V); });
+  parallel_for(rows,
+               [&](std::int64_t r) { cross_entropy_row(args, begin + r, logits + r * stride); });
   if (dx == nullptr) return;
   for_vocabulary_blocks(args.w_VD, wide, [&](std::int64_t first, std::int64_t n, const float* w) {
-    gemm({.m = rows, .n = D, .k = n, .a = logits + first, .lda = V, .b = w, .ldb = D, .c = dx,
-          .ldc = D, .accumulate = first > 0});
+    gemm({.m = rows,
+          .n = D,
+          .k = n,
+          .a = logits + first,
+          .lda = stride,
+          .b = w,
+          .ldb = D,
+          .c = dx,
+          .ldc = D,
+          .accumulate = first > 0});
   });
   if (!args.dw_VD.present()) return;
-  gemm({.trans_a = Trans::kYes, .m = V, .n = D, .k = rows, .a = logits, .lda = V, .b = x, .ldb = D,
-        .c = args.dw_VD.as<float>(), .ldc = D, .accumulate = true});
+  gemm({.trans_a = Trans::kYes,
+        .m = V,
+        .n = D,
+        .k = rows,
+        .a = logits,
+        .lda = stride,
+        .b = x,
+        .ldb = D,
+        .c = args.dw_VD.as<float>(),
+        .ldc = D,
+        .accumulate = true});
 }
 
 }  // namespace

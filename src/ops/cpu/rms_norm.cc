@@ -11,7 +11,9 @@ namespace longstride::ops {
 namespace {
 
 // Rows per block: fixed by the shape alone. Short rows (one head each) make larger blocks.
-std::int64_t block_rows(std::int64_t n) { return std::clamp<std::int64_t>(32768 / std::max<std::int64_t>(n, 1), 16, 256); }
+std::int64_t block_rows(std::int64_t n) {
+  return std::clamp<std::int64_t>(32768 / std::max<std::int64_t>(n, 1), 16, 256);
+}
 constexpr std::int64_t kMaxBlockRows = 256;
 // Columns of the weight that are widened at a time.
 constexpr std::int64_t kColumns = 512;
@@ -33,21 +35,24 @@ LS_SIMD_CLONES float sum_of_products(const float* a, const float* b, std::int64_
   return sum;
 }
 
-LS_SIMD_CLONES float sum_of_products3(const float* a, const float* b, const float* c, std::int64_t n) {
+LS_SIMD_CLONES float sum_of_products3(const float* a, const float* b, const float* c,
+                                      std::int64_t n) {
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (std::int64_t i = 0; i < n; ++i) sum += a[i] * b[i] * c[i];
   return sum;
 }
 
-LS_SIMD_CLONES void scale_row(const float* x, const float* w, float scale, std::int64_t n, float* y) {
+LS_SIMD_CLONES void scale_row(const float* x, const float* w, float scale, std::int64_t n,
+                              float* y) {
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * scale * w[i];
 }
 
 // dx = scale * dy * w - x * along, dw += dy * x * scale.
 LS_SIMD_CLONES void backward_row(const float* dy, const float* x, const float* w, float scale,
-                                 float along, std::int64_t n, bool accumulate, float* dx, float* dw) {
+                                 float along, std::int64_t n, bool accumulate, float* dx,
+                                 float* dw) {
   if (accumulate) {
 #pragma omp simd
     for (std::int64_t i = 0; i < n; ++i) {
@@ -85,7 +90,8 @@ void rms_norm_forward(Stream&, const RmsNormForward& args) {
   parallel_for(pieces_of(R, block), [&](std::int64_t piece) {
     const std::int64_t begin = piece * block, end = std::min(R, begin + block);
     float scale[kMaxBlockRows], w[kColumns];
-    for (std::int64_t r = begin; r < end; ++r) scale[r - begin] = inverse_rms(x + r * N, N, args.eps);
+    for (std::int64_t r = begin; r < end; ++r)
+      scale[r - begin] = inverse_rms(x + r * N, N, args.eps);
     for (std::int64_t column = 0; column < N; column += kColumns) {
       const std::int64_t n = std::min(kColumns, N - column);
       widen(args.w_N, column, n, w);
@@ -115,7 +121,8 @@ void rms_norm_backward(Stream&, const RmsNormBackward& args) {
     float* sum = partial + piece * N;
     std::fill_n(sum, N, 0.0f);
     float scale[kMaxBlockRows], along[kMaxBlockRows] = {}, w[kColumns];
-    for (std::int64_t r = begin; r < end; ++r) scale[r - begin] = inverse_rms(x + r * N, N, args.eps);
+    for (std::int64_t r = begin; r < end; ++r)
+      scale[r - begin] = inverse_rms(x + r * N, N, args.eps);
     for (std::int64_t column = 0; column < N; column += kColumns) {
       const std::int64_t n = std::min(kColumns, N - column);
       widen(args.w_N, column, n, w);

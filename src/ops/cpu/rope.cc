@@ -60,8 +60,9 @@ View row_in_page(const PagesView& pages, std::int64_t t, int plane) {
 }  // namespace
 
 void rope_tables(Stream&, const RopeTables& args) {
-  LS_CHECK(args.positions_T.shape().rank() == 1 && args.frequencies_N.shape().rank() == 1, "positions {} frequencies {}",
-           args.positions_T.shape().to_string(), args.frequencies_N.shape().to_string());
+  LS_CHECK(args.positions_T.shape().rank() == 1 && args.frequencies_N.shape().rank() == 1,
+           "positions {} frequencies {}", args.positions_T.shape().to_string(),
+           args.frequencies_N.shape().to_string());
   const std::int64_t T = args.positions_T.dim(0), N = args.frequencies_N.dim(0);
   check_tables(args.cos_TN, args.sin_TN, T, 2 * N);
   const std::int64_t* positions = args.positions_T.as<std::int64_t>();
@@ -71,7 +72,8 @@ void rope_tables(Stream&, const RopeTables& args) {
     const std::int64_t end = std::min(T, (piece + 1) * kTokens);
     for (std::int64_t t = piece * kTokens; t < end; ++t) {
       for (std::int64_t i = 0; i < N; ++i) {
-        // The product is rounded, to 1e-7 radians at position 2^30; `rest` is what the rounding took away.
+        // The product is rounded, to 1e-7 radians at position 2^30; `rest` is what the rounding
+        // took away.
         const auto position = static_cast<double>(positions[t]);
         const double angle = position * frequencies[i];
         const double rest = std::fma(position, frequencies[i], -angle);

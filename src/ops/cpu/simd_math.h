@@ -1,28 +1,30 @@
-// Branch-free math for loops under `#pragma omp simd`, and the macro that compiles a function for several CPUs.
+// Branch-free math for loops under `#pragma omp simd`, and the macro that compiles a function for
+// several CPUs.
 #pragma once
 
 #include <bit>
 #include <cstdint>
 #include <limits>
 
-// LS_SIMD_CLONES before a function compiles it for AVX-512, for AVX2 with FMA and for any CPU; the loader picks one.
-// The loops must stand in the function itself or in inline functions that it calls: lambdas are not cloned.
-// Empty where the toolchain has no such clones, and under sanitizers, which start too late for the loader's choice.
+// LS_SIMD_CLONES before a function compiles it for AVX-512, for AVX2 with FMA and for any CPU; the
+// loader picks one. The loops must stand in the function itself or in inline functions that it
+// calls: lambdas are not cloned. Empty where the toolchain has no such clones, and under
+// sanitizers, which start too late for the loader's choice.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define LS_SIMD_CLONES \
-  __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#define LS_SIMD_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define LS_SIMD_CLONES
 #endif
 
 namespace longstride::ops::cpu {
 
-// e^x within 2 ulp. -inf and anything below -87.33 (where floats would be subnormal) give 0, anything above 88.72
-// gives inf, NaN stays NaN.
+// e^x within 2 ulp. -inf and anything below -87.33 (where floats would be subnormal) give 0,
+// anything above 88.72 gives inf, NaN stays NaN.
 inline float exp_approx(float x) {
   constexpr float kSmallest = -87.3365448f, kLargest = 88.722832f;
-  // Adding 1.5 * 2^23 leaves the nearest whole number of t in the low bits of its own representation.
+  // Adding 1.5 * 2^23 leaves the nearest whole number of t in the low bits of its own
+  // representation.
   constexpr float kRound = 12582912.0f;
   const float t = x * 1.44269504f + kRound;
   const float n = t - kRound;
@@ -36,7 +38,8 @@ inline float exp_approx(float x) {
   p = p * r + 5.0000001201e-1f;
   p = p * (r * r) + r + 1.0f;
   // Times 2^n by adding to the exponent; the two selects discard it where it makes no sense.
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(p) + (std::bit_cast<std::uint32_t>(t) << 23);
+  const std::uint32_t bits =
+      std::bit_cast<std::uint32_t>(p) + (std::bit_cast<std::uint32_t>(t) << 23);
   const float y = x < kSmallest ? 0.0f : std::bit_cast<float>(bits);
   return x <= kLargest ? y : x + std::numeric_limits<float>::infinity();
 }

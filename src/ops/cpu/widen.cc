@@ -21,8 +21,8 @@ LS_SIMD_CLONES void widen_f16(const f16* x, std::int64_t n, float* out) {
     const std::uint32_t magnitude = x[i].bits & 0x7fffu;
     // The exponent moves by 112; subnormals become normal in the multiplication of whole numbers.
     const std::uint32_t normal = (magnitude << 13) + (112u << 23);
-    const auto subnormal =
-        std::bit_cast<std::uint32_t>(static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1.0p-24f);
+    const auto subnormal = std::bit_cast<std::uint32_t>(
+        static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1.0p-24f);
     const std::uint32_t special = (magnitude << 13) | 0x7f800000u;
     const std::uint32_t finite = magnitude < 0x400u ? subnormal : normal;
     out[i] = std::bit_cast<float>(sign | (magnitude >= 0x7c00u ? special : finite));
@@ -44,7 +44,8 @@ LS_SIMD_CLONES void narrow_f16(const float* in, std::int64_t n, f16* y) {
   for (std::int64_t i = 0; i < n; ++i) {
     const auto u = std::bit_cast<std::uint32_t>(in[i]);
     const std::uint32_t sign = (u >> 16) & 0x8000u, magnitude = u & 0x7fffffffu;
-    const std::uint32_t normal = (magnitude + 0xfffu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13;
+    const std::uint32_t normal =
+        (magnitude + 0xfffu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13;
     // Adding 0.5 lets the adder round to multiples of 2^-24, the step of subnormals.
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u;
@@ -62,19 +63,29 @@ LS_SIMD_CLONES void narrow_f16(const float* in, std::int64_t n, f16* y) {
 
 void widen(const ConstView& x, std::int64_t begin, std::int64_t n, float* out) {
   switch (x.dtype()) {
-    case DType::kF32: std::copy_n(x.as<float>() + begin, n, out); return;
-    case DType::kBF16: return widen_bf16(x.as<bf16>() + begin, n, out);
-    case DType::kF16: return widen_f16(x.as<f16>() + begin, n, out);
-    default: LS_CHECK(false, "no weight can be {}", name_of(x.dtype()));
+    case DType::kF32:
+      std::copy_n(x.as<float>() + begin, n, out);
+      return;
+    case DType::kBF16:
+      return widen_bf16(x.as<bf16>() + begin, n, out);
+    case DType::kF16:
+      return widen_f16(x.as<f16>() + begin, n, out);
+    default:
+      LS_CHECK(false, "no weight can be {}", name_of(x.dtype()));
   }
 }
 
 void narrow(const float* in, std::int64_t n, const View& y, std::int64_t begin) {
   switch (y.dtype()) {
-    case DType::kF32: std::copy_n(in, n, y.as<float>() + begin); return;
-    case DType::kBF16: return narrow_bf16(in, n, y.as<bf16>() + begin);
-    case DType::kF16: return narrow_f16(in, n, y.as<f16>() + begin);
-    default: LS_CHECK(false, "no weight can be {}", name_of(y.dtype()));
+    case DType::kF32:
+      std::copy_n(in, n, y.as<float>() + begin);
+      return;
+    case DType::kBF16:
+      return narrow_bf16(in, n, y.as<bf16>() + begin);
+    case DType::kF16:
+      return narrow_f16(in, n, y.as<f16>() + begin);
+    default:
+      LS_CHECK(false, "no weight can be {}", name_of(y.dtype()));
   }
 }
 

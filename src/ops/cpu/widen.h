@@ -1,4 +1,5 @@
-// Between stored types (F32, BF16, F16) and float, a run of elements at a time. One thread; vectorised.
+// Between stored types (F32, BF16, F16) and float, a run of elements at a time. One thread;
+// vectorised.
 #pragma once
 
 #include <cstdint>

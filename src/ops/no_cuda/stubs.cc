@@ -12,10 +12,10 @@
 
 namespace longstride::ops::cuda {
 
-#define LS_NO_CUDA(name, Args)                                              \
-  void name(Stream&, const Args&) {                                         \
-    throw Error("this build has no CUDA (" #name ")",                       \
-                "run with --device cpu, or build longstride with CUDA");    \
+#define LS_NO_CUDA(name, Args)                                           \
+  void name(Stream&, const Args&) {                                      \
+    throw Error("this build has no CUDA (" #name ")",                    \
+                "run with --device cpu, or build longstride with CUDA"); \
   }
 
 LS_NO_CUDA(add, Add)

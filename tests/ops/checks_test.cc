@@ -1,0 +1,107 @@
+// Operations refuse arguments that do not fit together, and stubs say what is missing.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "ops/embedding.h"
+#include "ops/linear.h"
+#include "ops/loss_head.h"
+#include "ops/rms_norm.h"
+#include "ops/rope.h"
+
+namespace longstride::ops {
+namespace {
+
+class Checks : public testing::Test {
+ protected:
+  View floats(Shape s) { return {buffer_.data(), DType::kF32, s}; }
+  View integers(Shape s) { return {integers_.data(), DType::kI32, s}; }
+  Stream stream_{DeviceKind::kCpu};
+  std::vector<float> buffer_ = std::vector<float>(4096);
+  std::vector<std::int32_t> integers_ = std::vector<std::int32_t>(64);
+};
+
+TEST_F(Checks, LinearRefusesShapesThatDoNotFit) {
+  EXPECT_THROW(
+      linear_forward(stream_,
+                     {.x_RI = floats({2, 3}), .w_OI = floats({4, 5}), .y_RO = floats({2, 4})}),
+      InternalError);
+  EXPECT_THROW(linear_forward(stream_, {.x_RI = floats({2, 3}),
+                                        .w_OI = View(buffer_.data(), DType::kBF16, {4, 3}),
+                                        .y_RO = floats({2, 4})}),
+               InternalError);  // no scratch to widen into
+  EXPECT_THROW(
+      linear_backward(stream_,
+                      {.dy_RO = floats({2, 4}), .x_RI = floats({3, 3}), .dw_OI = floats({4, 3})}),
+      InternalError);
+}
+
+TEST_F(Checks, LinearRefusesTypesItCannotRead) {
+  EXPECT_THROW(
+      linear_forward(stream_,
+                     {.x_RI = integers({2, 3}), .w_OI = floats({4, 3}), .y_RO = floats({2, 4})}),
+      InternalError);
+}
+
+TEST_F(Checks, RmsNormRefusesTooLittleScratch) {
+  EXPECT_THROW(rms_norm_backward(stream_, {.dy_RN = floats({2, 3}),
+                                           .x_RN = floats({2, 3}),
+                                           .w_N = floats({3}),
+                                           .dx_RN = floats({2, 3}),
+                                           .dw_N = floats({3}),
+                                           .scratch = floats({2})}),
+               InternalError);
+}
+
+TEST_F(Checks, EmbeddingRefusesATokenOutsideTheVocabulary) {
+  for (std::int32_t token : {-1, 5}) {
+    integers_[1] = token;
+    EXPECT_THROW(embedding_forward(stream_, {.tokens_T = integers({3}),
+                                             .table_VD = floats({5, 2}),
+                                             .y_TD = floats({3, 2})}),
+                 InternalError);
+  }
+}
+
+TEST_F(Checks, LossHeadRefusesATargetOutsideTheVocabulary) {
+  LossHead args{.x_TD = floats({2, 3}),
+                .w_VD = floats({5, 3}),
+                .targets_T = integers({2}),
+                .losses_T = floats({2})};
+  args.block_rows = 2;
+  args.scratch = floats({loss_head_scratch_elements(2, args.w_VD)});
+  loss_head(stream_, args);
+  integers_[0] = 5;
+  EXPECT_THROW(loss_head(stream_, args), InternalError);
+}
+
+TEST_F(Checks, AppendRefusesAPageThatDoesNotExist) {
+  const std::int32_t slots[2] = {0, -1};
+  AppendKv args{.k_TKC = floats({3, 1, 2}),
+                .v_TKC = floats({3, 1, 2}),
+                .cos_TN = floats({3, 1}),
+                .sin_TN = floats({3, 1})};
+  std::vector<float> pool(8);
+  args.pages = {.base = reinterpret_cast<std::byte*>(pool.data()),
+                .slots = slots,
+                .page_bytes = 32,
+                .page_tokens = 2,
+                .kv_heads = 1,
+                .head_size = 2};
+  EXPECT_THROW(append_kv(stream_, args), InternalError);
+}
+
+TEST_F(Checks, AStreamOfShapesRunsNothing) {
+  Stream shapes(DeviceKind::kShapes);
+  linear_forward(shapes, {});
+  EXPECT_THROW(linear_forward(stream_, {}), InternalError);
+}
+
+TEST(LossHeadBlocks, KeepLogitsSmall) {
+  EXPECT_EQ(loss_head_block_rows(32768), 256);
+  EXPECT_EQ(loss_head_block_rows(1), 1024);
+  EXPECT_EQ(loss_head_block_rows(10000000), 128);
+}
+
+}  // namespace
+}  // namespace longstride::ops

@@ -1,0 +1,98 @@
+// Invariant 5: loss and every gradient as Hugging Face transformers computes them, for every family and RoPE variant,
+// whatever the chunk.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+
+#include "base/files.h"
+#include "base/json.h"
+#include "model/model_directory.h"
+#include "train/step.h"
+
+namespace longstride {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kFixtures = fs::path(LS_SOURCE_DIR) / "tests" / "parity" / "fixtures";
+
+std::vector<std::string> fixture_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(kFixtures)) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+struct Fixture {
+  ModelDirectory model;
+  SafetensorsReader gradients;
+  std::vector<std::int32_t> tokens, targets;
+  std::vector<std::int64_t> document_starts;
+  std::int64_t first_position = 0;
+  Json expected;
+
+  explicit Fixture(const std::string& name) : model(ModelDirectory::open(kFixtures / name)), gradients(SafetensorsReader::open_file(kFixtures / name / "expected.safetensors")) {
+    expected = read_json(kFixtures / name / "expected.json");
+    const MappedFile file(kFixtures / name / "tokens.bin");
+    tokens.resize(file.bytes().size() / 4);
+    std::memcpy(tokens.data(), file.bytes().data(), tokens.size() * 4);
+    targets.assign(tokens.begin() + 1, tokens.end());
+    targets.push_back(-100);
+    std::int64_t start = 0;
+    for (const std::int64_t length : expected.at("documents")) {
+      document_starts.push_back(start);
+      targets[static_cast<std::size_t>((start += length) - 1)] = -100;
+    }
+    EXPECT_EQ(start, static_cast<std::int64_t>(tokens.size()));
+    first_position = expected.at("first_position");
+  }
+};
+
+class Parity : public testing::TestWithParam<std::string> {};
+
+TEST_P(Parity, LossAndEveryGradient) {
+  const Fixture f(GetParam());
+  const auto device = make_cpu_device();
+  const ModelConfig& config = f.model.config();
+  ParameterSet weights(*device, config, f.model.dtypes(), "weights"), gradients(*device, config, DType::kF32, "gradients");
+  f.model.load(weights);
+  const double predicted = f.expected.at("predicted");
+  for (const auto& [chunk, page] : {std::pair<std::int64_t, std::int64_t>{1024, 128}, {64, 32}, {48, 16}}) {
+    SCOPED_TRACE(fmt::format("chunk {} page {}", chunk, page));
+    gradients.zero();
+    StepRunner runner(config, weights, gradients, choose_numerics(*device, config, chunk, page), {static_cast<std::int64_t>(f.tokens.size()), 1});
+    const SequenceResult r = runner.run({f.tokens, f.targets, f.document_starts, f.first_position}, 1.0 / predicted);
+    EXPECT_EQ(static_cast<double>(r.counted), predicted);
+    const double loss = f.expected.at("loss");
+    EXPECT_NEAR(r.loss_sum / predicted, loss, 1e-5 * loss);
+    for (const Json& token : f.expected.at("token_losses")) {
+      const double right = token.at("loss");
+      EXPECT_NEAR(static_cast<double>(runner.losses()[token.at("index")]), right, 1e-4 * std::max(1.0, right)) << "token " << token.at("index");
+    }
+    ASSERT_EQ(f.gradients.names().size(), static_cast<std::size_t>(gradients.size()));
+    for (std::int64_t i = 0; i < gradients.size(); ++i) {
+      const std::string& name = gradients.specs()[static_cast<std::size_t>(i)].name;
+      const std::vector<float> right = f.gradients.read_floats(name);
+      const float* ours = gradients.view(i).as<float>();
+      ASSERT_EQ(static_cast<std::int64_t>(right.size()), gradients.view(i).elements());
+      double difference = 0, norm = 0;
+      for (std::size_t e = 0; e < right.size(); ++e) {
+        difference += std::pow(static_cast<double>(ours[e]) - static_cast<double>(right[e]), 2);
+        norm += std::pow(static_cast<double>(right[e]), 2);
+      }
+      EXPECT_LT(std::sqrt(difference), 1e-4 * std::sqrt(norm) + 1e-9) << name;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, Parity, testing::ValuesIn(fixture_names()), [](const auto& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+}  // namespace
+}  // namespace longstride
