@@ -2,8 +2,13 @@
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
-find_package(tomlplusplus REQUIRED)
 find_package(CLI11 REQUIRED)
+
+# Debian has toml++ and fmt as shared libraries only; as headers they end up in the binary.
+find_path(TOMLPLUSPLUS_INCLUDE toml++/toml.h REQUIRED)
+add_library(ls_toml INTERFACE)
+target_include_directories(ls_toml SYSTEM INTERFACE ${TOMLPLUSPLUS_INCLUDE})
+target_compile_definitions(ls_toml INTERFACE TOML_HEADER_ONLY=1)
 
 # OpenBLAS: the pthread flavour, run with one thread per call. The flavour is named, so that whatever the
 # system's BLAS alternative points to does not change what we link.

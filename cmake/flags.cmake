@@ -7,9 +7,6 @@ target_compile_options(ls_flags INTERFACE
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(ls_flags INTERFACE -Wno-restrict)  # g++ 12 sees overlap in every "text" + std::string
 endif()
-if(CMAKE_BUILD_TYPE STREQUAL "Release")
-  target_compile_options(ls_flags INTERFACE -O3)
-endif()
 if(LONGSTRIDE_SANITIZE)
   target_compile_options(ls_flags INTERFACE -fsanitize=${LONGSTRIDE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1)
   target_link_options(ls_flags INTERFACE -fsanitize=${LONGSTRIDE_SANITIZE})

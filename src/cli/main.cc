@@ -26,6 +26,7 @@ int main(int argc, char** argv) {
   cli::add_gradients(app, action);
   cli::add_inspect(app, action);
   cli::add_bench(app, action);
+  cli::add_demo(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "base/error.h"
 
@@ -84,7 +85,7 @@ std::string Fields::text(std::string_view key) const {
 }
 
 std::string Fields::text_or(std::string_view key, std::string fallback) const {
-  return has(key) ? text(key) : fallback;
+  return has(key) ? text(key) : std::move(fallback);
 }
 
 std::string shown(const Json& value) {

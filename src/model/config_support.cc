@@ -202,8 +202,7 @@ std::span<const std::string_view> known_to(Architecture architecture) {
 }
 
 bool is_unset(const Json& v) {
-  if (v.is_null() || ((v.is_array() || v.is_object() || v.is_string()) && v.size() == 0))
-    return true;
+  if (v.is_null() || ((v.is_array() || v.is_object()) && v.empty())) return true;
   if (v.is_string()) return v.get_ref<const std::string&>().empty();
   if (v.is_boolean()) return !v.get<bool>();
   return v.is_number() && v.get<double>() == 0.0;

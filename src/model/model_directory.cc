@@ -38,8 +38,8 @@ void check_tensor(const SafetensorsReader& reader, const std::string& name, cons
   if (!is_weight_type(info))
     throw Error(fmt::format("{}: tensor {} has dtype {}", where, name, info.dtype_name),
                 "weights must be F32, F16 or BF16; quantized ones must be converted first");
-  std::vector<std::int64_t> wanted;
-  for (int i = 0; i < shape.rank(); ++i) wanted.push_back(shape[i]);
+  std::vector<std::int64_t> wanted(static_cast<std::size_t>(shape.rank()));
+  for (int i = 0; i < shape.rank(); ++i) wanted[static_cast<std::size_t>(i)] = shape[i];
   if (info.shape != wanted)
     throw Error(fmt::format("{}: tensor {} has shape [{}], but config.json makes it {}", where,
                             name, fmt::join(info.shape, ", "), shape.to_string()),

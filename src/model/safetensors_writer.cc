@@ -33,8 +33,8 @@ std::string header_of(const std::vector<TensorToWrite>& tensors, const Indices& 
   for (const std::int64_t i : members) {
     const TensorToWrite& t = at(tensors, i);
     LS_CHECK(!json.contains(t.name), "two tensors named {}", t.name);
-    std::vector<std::int64_t> shape;
-    for (int d = 0; d < t.shape.rank(); ++d) shape.push_back(t.shape[d]);
+    std::vector<std::int64_t> shape(static_cast<std::size_t>(t.shape.rank()));
+    for (int d = 0; d < t.shape.rank(); ++d) shape[static_cast<std::size_t>(d)] = t.shape[d];
     const std::int64_t end = offset + bytes_of(t);
     json[t.name] = {{"dtype", name_of(t.dtype)}, {"shape", shape}, {"data_offsets", {offset, end}}};
     offset = end;

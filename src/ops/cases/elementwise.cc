@@ -23,7 +23,7 @@ Problem add_problem(std::int64_t n, bool in_place) {
   p.reference = [=](Values& v) {
     for (std::size_t i = 0; i < v[y].size(); ++i) v[y][i] = v["a"][i] + v["b"][i];
   };
-  p.bytes = static_cast<double>(3 * 4 * n);
+  p.bytes = static_cast<double>(12 * n);
   return p;
 }
 
@@ -71,7 +71,7 @@ Problem zero_problem(std::int64_t n, DType t) {
 
 std::vector<OpCase> elementwise_cases() {
   OpCase add{"add", {}, {}}, convert{"convert", {}, {}}, zero{"zero", {}, {}};
-  constexpr std::int64_t kReal = 1024 * 3584;
+  constexpr std::int64_t kReal = std::int64_t{1024} * 3584;
   constexpr DType kFloats[] = {DType::kF32, DType::kBF16, DType::kF16};
   for (std::int64_t n : {1, 1000, 40000}) {
     add.tests.push_back({fmt::format("n={}", n), [=] { return add_problem(n, false); }});

@@ -56,7 +56,7 @@ Problem adamw_problem(std::int64_t n, DType weight, std::int64_t step) {
       if (weight != DType::kF32) values["weight"][i] = x;
     }
   };
-  p.bytes = static_cast<double>(n * (7 * 4 + (weight == DType::kF32 ? 0 : size_of(weight))));
+  p.bytes = static_cast<double>(n * (28 + (weight == DType::kF32 ? 0 : size_of(weight))));
   return p;
 }
 

@@ -17,5 +17,6 @@ std::vector<OpCase> embedding_cases();
 std::vector<OpCase> loss_head_cases();
 std::vector<OpCase> elementwise_cases();
 std::vector<OpCase> optimizer_cases();
+std::vector<OpCase> paged_attention_cases();
 
 }  // namespace longstride::ops

@@ -53,7 +53,7 @@ Problem forward_problem(Size s, Options o) {
     rms_norm_forward(stream, {.x_RN = v("x"), .w_N = v("w"), .y_RN = v(y), .eps = kEps});
   };
   p.reference = [=](Values& v) { v[y] = normalise(v["x"], v["w"], s); };
-  p.bytes = static_cast<double>(2 * 4 * s.R * s.N);
+  p.bytes = static_cast<double>(8 * s.R * s.N);
   return p;
 }
 
@@ -108,7 +108,7 @@ Problem backward_problem(Size s, Options o) {
     return sum;
   };
   p.gradients = {{"x", out}, {"w", "dw"}};
-  p.bytes = static_cast<double>((o.accumulate ? 4 : 3) * 4 * s.R * s.N);
+  p.bytes = static_cast<double>((o.accumulate ? 16 : 12) * s.R * s.N);
   return p;
 }
 

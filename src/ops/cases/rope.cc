@@ -75,7 +75,7 @@ Problem tables_problem(std::int64_t T, std::int64_t N, std::int64_t first, doubl
       }
     }
   };
-  p.bytes = static_cast<double>(2 * 4 * T * N);
+  p.bytes = static_cast<double>(8 * T * N);
   return p;
 }
 
@@ -93,7 +93,7 @@ Problem rope_problem(std::int64_t T, std::int64_t H, std::int64_t C, bool invers
     p.loss = [=](const Values& v) { return dot(v.at("x"), turn(v, v.at("x0"), T, H, C, 1)); };
     p.gradients = {{"x0", "x"}};
   }
-  p.bytes = static_cast<double>(2 * 4 * T * H * C);
+  p.bytes = static_cast<double>(8 * T * H * C);
   return p;
 }
 

@@ -34,7 +34,7 @@ Problem forward_problem(std::int64_t T, std::int64_t F) {
     const std::vector<double>&gate = v["gate"], &up = v["up"];
     for (std::size_t i = 0; i < gate.size(); ++i) v["y"][i] = silu(gate[i]) * up[i];
   };
-  p.bytes = static_cast<double>(3 * 4 * T * F);
+  p.bytes = static_cast<double>(12 * T * F);
   return p;
 }
 
@@ -73,7 +73,7 @@ Problem backward_problem(std::int64_t T, std::int64_t F, bool in_place) {
     return sum;
   };
   p.gradients = {{"gate", dgate}, {"up", dup}};
-  p.bytes = static_cast<double>(5 * 4 * T * F);
+  p.bytes = static_cast<double>(20 * T * F);
   return p;
 }
 

@@ -8,7 +8,7 @@
 namespace longstride::ops::cpu {
 namespace {
 
-constexpr std::int64_t kMaxBlock = 512;
+constexpr std::int64_t kMaxBlock = 512, kHalf = 256, kQuarter = 128;
 
 struct Block {
   std::int64_t m, n;
@@ -21,8 +21,9 @@ Block choose_block(std::int64_t m, std::int64_t n) {
   while (true) {
     const std::int64_t count = pieces_of(m, block.m) * pieces_of(n, block.n);
     const std::int64_t area = block.m * block.n;
-    if (count >= 8 || area <= 128 * 128) return block;
-    if ((count >= 4 && area <= 256 * 512) || (count >= 2 && area <= 256 * 256)) return block;
+    if (count >= 8 || area <= kQuarter * kQuarter) return block;
+    if ((count >= 4 && area <= kHalf * kMaxBlock) || (count >= 2 && area <= kHalf * kHalf))
+      return block;
     std::int64_t& longer = block.n > block.m ? block.n : block.m;
     longer = (longer + 1) / 2;
   }

@@ -1,0 +1,33 @@
+// The demo's task: facts are stated once, thousands of tokens later they are asked for.
+//
+//   document = [one fact per key, in random order] [noise] [question, answer, question, answer, ...]
+//
+// A fact is one token that holds a key and a value; a question names a key; the answer is its value. Only answers count
+// as targets, so the accuracy of a step is the share of facts recalled.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "model/config.h"
+
+namespace longstride::cli {
+
+struct RecallTask {
+  std::int64_t keys = 64, values = 8, noise_tokens = 64;
+  std::int64_t context = 4096;
+  std::int64_t questions = 512;  // per document, keys repeat
+
+  std::int64_t vocabulary() const { return keys * values + keys + values + noise_tokens; }
+};
+
+// A small Llama for the task, with random weights, as a Hugging Face directory.
+void write_recall_model(const std::filesystem::path& directory, const RecallTask& task, std::uint64_t seed);
+
+// Token file (u32), loss mask and document index for `documents` documents, each one context long.
+struct RecallData {
+  std::filesystem::path tokens, loss_mask, document_index;
+};
+RecallData write_recall_data(const std::filesystem::path& directory, const RecallTask& task, std::int64_t documents, std::uint64_t seed);
+
+}  // namespace longstride::cli
