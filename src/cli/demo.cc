@@ -34,11 +34,12 @@ TrainConfig demo_config(const fs::path& out, const RecallTask& task, const Recal
   c.data.path = {data.tokens};
   c.data.document_index = data.document_index;
   c.data.loss_mask = data.loss_mask;
+  c.data.shuffle = false;
   c.training.context = task.context;
   c.training.chunk = 1024;
   c.training.steps = o.steps;
   c.training.seed = o.seed;
-  c.optimizer.learning_rate = 3e-3;
+  c.optimizer.learning_rate = 0.01;
   c.optimizer.weight_decay = 0.01;
   c.schedule.warmup_steps = std::min<std::int64_t>(20, o.steps);
   c.checkpoint.directory = out / "run";
@@ -108,7 +109,7 @@ int demo(const Options& o) {
   fmt::print("Training a small model to recall facts.\n"
              "Each sequence states {} facts, then {} tokens of noise, then asks {} questions: the answers lie\n"
              "1,000 to {} tokens back. Chance is {:.0f}%. It runs in chunks of 1024 tokens, exactly as if at once.\n\n",
-             task.keys, task.context - task.keys - 2 * task.questions, task.questions, task.context, 100.0 / static_cast<double>(task.values));
+             task.keys, task.context - task.keys - 2 * task.questions(task.context), task.questions(task.context), task.context, 100.0 / static_cast<double>(task.values));
   std::fflush(stdout);
   make_writable_directory(out);
   write_recall_model(out / "start", task, static_cast<std::uint64_t>(o.seed));

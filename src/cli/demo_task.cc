@@ -28,7 +28,7 @@ void write_values(const std::filesystem::path& path, const std::vector<T>& value
   writer.finish();
 }
 
-void append_document(const RecallTask& task, Random& random, std::vector<std::uint32_t>& tokens, std::vector<std::uint8_t>& mask) {
+void append_document(const RecallTask& task, std::int64_t length, Random& random, std::vector<std::uint32_t>& tokens, std::vector<std::uint8_t>& mask) {
   const Tokens token{task};
   const auto draw = [&](std::int64_t n) { return static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(n))); };
   std::vector<std::int64_t> keys(static_cast<std::size_t>(task.keys)), value_of(keys.size());
@@ -39,12 +39,12 @@ void append_document(const RecallTask& task, Random& random, std::vector<std::ui
     tokens.push_back(token.fact(key, value_of[static_cast<std::size_t>(key)]));
     mask.push_back(0);
   }
-  const std::int64_t noise = task.context - task.keys - 2 * task.questions;
+  const std::int64_t questions = task.questions(length), noise = length - task.keys - 2 * questions;
   for (std::int64_t i = 0; i < noise; ++i) {
     tokens.push_back(token.noise(draw(task.noise_tokens)));
     mask.push_back(0);
   }
-  for (std::int64_t i = 0; i < task.questions; ++i) {
+  for (std::int64_t i = 0; i < questions; ++i) {
     const std::int64_t key = draw(task.keys);
     tokens.push_back(token.question(key));
     mask.push_back(0);
@@ -81,16 +81,24 @@ void write_recall_model(const std::filesystem::path& directory, const RecallTask
   writer.commit();
 }
 
-RecallData write_recall_data(const std::filesystem::path& directory, const RecallTask& task, std::int64_t documents, std::uint64_t seed) {
+std::int64_t document_length(const RecallTask& task, std::int64_t sample, std::int64_t samples) {
+  const double done = static_cast<double>(sample) / static_cast<double>(samples);
+  return done < 0.4 ? task.context / 16 : done < 0.6 ? task.context / 4 : task.context;
+}
+
+RecallData write_recall_data(const std::filesystem::path& directory, const RecallTask& task, std::int64_t samples, std::uint64_t seed) {
   make_writable_directory(directory);
   const RecallData data{directory / "tokens.u32", directory / "loss-mask.u8", directory / "documents.u64"};
   std::vector<std::uint32_t> tokens;
   std::vector<std::uint8_t> mask;
   std::vector<std::uint64_t> starts;
-  for (std::int64_t d = 0; d < documents; ++d) {
-    starts.push_back(tokens.size());
-    Random random(seed, static_cast<std::uint64_t>(d));
-    append_document(task, random, tokens, mask);
+  for (std::int64_t i = 0; i < samples; ++i) {
+    Random random(seed, static_cast<std::uint64_t>(i));
+    const std::int64_t length = document_length(task, i, samples);
+    for (std::int64_t at = 0; at < task.context; at += length) {
+      starts.push_back(tokens.size());
+      append_document(task, length, random, tokens, mask);
+    }
   }
   write_values(data.tokens, tokens);
   write_values(data.loss_mask, mask);

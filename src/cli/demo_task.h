@@ -6,6 +6,7 @@
 // as targets, so the accuracy of a step is the share of facts recalled.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 
@@ -16,7 +17,8 @@ namespace longstride::cli {
 struct RecallTask {
   std::int64_t keys = 64, values = 8, noise_tokens = 64;
   std::int64_t context = 4096;
-  std::int64_t questions = 512;  // per document, keys repeat
+  std::int64_t most_questions = 512;  // per document; keys repeat
+  std::int64_t questions(std::int64_t length) const { return std::min(most_questions, (length - keys) / 2); }
 
   std::int64_t vocabulary() const { return keys * values + keys + values + noise_tokens; }
 };
@@ -24,10 +26,13 @@ struct RecallTask {
 // A small Llama for the task, with random weights, as a Hugging Face directory.
 void write_recall_model(const std::filesystem::path& directory, const RecallTask& task, std::uint64_t seed);
 
-// Token file (u32), loss mask and document index for `documents` documents, each one context long.
+// Documents grow: the first samples hold many short ones, so that looking up is learned before looking far.
+std::int64_t document_length(const RecallTask& task, std::int64_t sample, std::int64_t samples);
+
+// Token file (u32), loss mask and document index for `samples` samples of one context each.
 struct RecallData {
   std::filesystem::path tokens, loss_mask, document_index;
 };
-RecallData write_recall_data(const std::filesystem::path& directory, const RecallTask& task, std::int64_t documents, std::uint64_t seed);
+RecallData write_recall_data(const std::filesystem::path& directory, const RecallTask& task, std::int64_t samples, std::uint64_t seed);
 
 }  // namespace longstride::cli

@@ -11,7 +11,7 @@ namespace longstride::ops {
 namespace {
 
 // y = 2 x, with the gradient of `loss` in dx; `run` is what each test breaks.
-Problem twice(std::function<void(float* x, float* y, float* dx)> broken) {
+Problem twice(const std::function<void(float* x, float* y, float* dx)>& broken) {
   Problem p;
   p.input("x", DType::kF32, {4});
   p.output("y", DType::kF32, {4});

@@ -53,20 +53,12 @@ LS_SIMD_CLONES void scale_row(const float* x, const float* w, float scale, std::
 LS_SIMD_CLONES void backward_row(const float* dy, const float* x, const float* w, float scale,
                                  float along, std::int64_t n, bool accumulate, float* dx,
                                  float* dw) {
-  if (accumulate) {
 #pragma omp simd
-    for (std::int64_t i = 0; i < n; ++i) {
-      const float g = dy[i] * scale;
-      dw[i] += g * x[i];
-      dx[i] += g * w[i] - x[i] * along;
-    }
-  } else {
-#pragma omp simd
-    for (std::int64_t i = 0; i < n; ++i) {
-      const float g = dy[i] * scale;
-      dw[i] += g * x[i];
-      dx[i] = g * w[i] - x[i] * along;
-    }
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float g = dy[i] * scale;
+    const float d = g * w[i] - x[i] * along;
+    dw[i] += g * x[i];
+    dx[i] = accumulate ? dx[i] + d : d;
   }
 }
 
