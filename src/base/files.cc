@@ -22,6 +22,8 @@ namespace fs = std::filesystem;
 [[noreturn]] void fail(const char* doing, const fs::path& path, int error) {
   const char* hint = "";
   switch (error) {
+    case ENOTDIR:
+    case EEXIST: hint = "a part of the path is a file, not a directory: choose another path"; break;
     case ENOENT: hint = "check the path"; break;
     case EACCES:
     case EROFS:

@@ -1,6 +1,7 @@
 // longstride bench kernels: the speed of every operation, through the cases that also test it.
 #include <memory>
 
+#include "base/error.h"
 #include "base/log.h"
 #include "base/thread_pool.h"
 #include "cli/bench.h"
@@ -23,6 +24,7 @@ int bench_kernels(const Options& o) {
     log_info("{:<28} {:<44} {:>10.3f} ms {:>9.1f} {}", row.operation, row.shape, row.seconds * 1e3, row.rate, row.unit);
     json["rows"].push_back({{"operation", row.operation}, {"shape", row.shape}, {"seconds", row.seconds}, {"rate", row.rate}, {"unit", row.unit}});
   }
+  if (json["rows"].empty()) throw Error(fmt::format("no operation has '{}' in its name", o.filter), "longstride bench kernels without --filter lists them all");
   write_bench_json(o.json, json);
   return 0;
 }

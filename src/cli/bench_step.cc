@@ -49,6 +49,9 @@ int bench_step(const Options& o) {
   if (context < 2) throw Error(fmt::format("--context is {}", context), "give at least 2 tokens");
   const std::unique_ptr<Device> device = make_device(o.device);
   const NumericsRecord numerics = choose_numerics(*device, config, parse_size(o.chunk, "--chunk"), parse_size(o.page, "--page"));
+  if (const std::int64_t kv = kv_bytes_needed(config, numerics, context), free = device->available_bytes(); kv > free)
+    throw Error(fmt::format("--context {}: the KV pages alone need {} and the device has {} free", o.context, format_bytes(static_cast<double>(kv)), format_bytes(static_cast<double>(free))),
+                "give a shorter --context or fewer --layers");
   const DType dtype = o.dtype == "bf16" ? DType::kBF16 : o.dtype == "f16" ? DType::kF16 : DType::kF32;
   ParameterSet weights(*device, config, dtype, "weights"), gradients(*device, config, DType::kF32, "gradients");
   initialize_random(weights, config, 0);

@@ -24,26 +24,29 @@ namespace fs = std::filesystem;
 
 struct Options {
   std::string out = "demo-out";
-  std::int64_t steps = 300, seed = 1;
+  std::int64_t steps = 360, seed = 1;
+  RecallTask task;
+  double learning_rate = 3e-3;
   bool skip_contexts = false;
 };
 
+// Paths are relative to `out`, where the file goes.
 TrainConfig demo_config(const fs::path& out, const RecallTask& task, const RecallData& data, const Options& o) {
   TrainConfig c;
-  c.model.path = out / "start";
-  c.data.path = {data.tokens};
-  c.data.document_index = data.document_index;
-  c.data.loss_mask = data.loss_mask;
+  c.model.path = "start";
+  c.data.path = {data.tokens.lexically_relative(out)};
+  c.data.document_index = data.document_index.lexically_relative(out);
+  c.data.loss_mask = data.loss_mask.lexically_relative(out);
   c.data.shuffle = false;
   c.training.context = task.context;
   c.training.chunk = 1024;
   c.training.steps = o.steps;
   c.training.seed = o.seed;
-  c.optimizer.learning_rate = 0.01;
+  c.optimizer.learning_rate = o.learning_rate;
   c.optimizer.weight_decay = 0.01;
   c.schedule.warmup_steps = std::min<std::int64_t>(20, o.steps);
-  c.checkpoint.directory = out / "run";
-  c.metrics.file = out / "run" / "metrics.jsonl";
+  c.checkpoint.directory = "run";
+  c.metrics.file = fs::path("run") / "metrics.jsonl";
   c.device.name = "cpu";
   validate(c);
   return c;
@@ -103,7 +106,7 @@ void show_context(const ModelConfig& trained, const ContextRow& row, std::int64_
 int demo(const Options& o) {
   const fs::path out = o.out;
   if (fs::exists(out / "run")) throw Error(fmt::format("{} exists already", (out / "run").string()), "remove it, or choose another place with --out");
-  const RecallTask task;
+  const RecallTask& task = o.task;
   const std::unique_ptr<Device> device = make_device("cpu");
 
   fmt::print("Training a small model to recall facts.\n"
@@ -114,8 +117,8 @@ int demo(const Options& o) {
   make_writable_directory(out);
   write_recall_model(out / "start", task, static_cast<std::uint64_t>(o.seed));
   const RecallData data = write_recall_data(out / "data", task, o.steps, static_cast<std::uint64_t>(o.seed));
-  const TrainConfig config = demo_config(out, task, data, o);
-  write_file_atomic(out / "demo.toml", config_to_toml(config));
+  write_file_atomic(out / "demo.toml", config_to_toml(demo_config(out, task, data, o)));
+  const TrainConfig config = load_train_config(out / "demo.toml", {});  // as `train` will read it to go on
   const fs::path saved = train_recall(config, *device);
 
   if (!o.skip_contexts) {
@@ -142,6 +145,9 @@ void add_demo(CLI::App& app, Action& action) {
   command->add_option("--out", o->out, "directory for everything it writes")->capture_default_str();
   command->add_option("--steps", o->steps, "training steps")->check(CLI::PositiveNumber)->capture_default_str();
   command->add_option("--seed", o->seed, "of weights and data")->check(CLI::NonNegativeNumber)->capture_default_str();
+  command->add_option("--keys", o->task.keys, "facts of a sequence")->check(CLI::Range(1, 512))->capture_default_str();
+  command->add_option("--values", o->task.values, "different answers")->check(CLI::Range(2, 64))->capture_default_str();
+  command->add_option("--learning-rate", o->learning_rate)->check(CLI::PositiveNumber)->capture_default_str();
   command->add_flag("--skip-contexts", o->skip_contexts, "leave out the table of contexts");
   command->callback([o, &action] { action = [o] { return demo(*o); }; });
 }

@@ -83,7 +83,7 @@ void write_recall_model(const std::filesystem::path& directory, const RecallTask
 
 std::int64_t document_length(const RecallTask& task, std::int64_t sample, std::int64_t samples) {
   const double done = static_cast<double>(sample) / static_cast<double>(samples);
-  return done < 0.4 ? task.context / 16 : done < 0.6 ? task.context / 4 : task.context;
+  return done < 0.25 ? task.context / 64 : done < 0.4 ? task.context / 16 : done < 0.55 ? task.context / 4 : task.context;
 }
 
 RecallData write_recall_data(const std::filesystem::path& directory, const RecallTask& task, std::int64_t samples, std::uint64_t seed) {

@@ -15,7 +15,7 @@
 namespace longstride::cli {
 
 struct RecallTask {
-  std::int64_t keys = 64, values = 8, noise_tokens = 64;
+  std::int64_t keys = 16, values = 8, noise_tokens = 64;
   std::int64_t context = 4096;
   std::int64_t most_questions = 512;  // per document; keys repeat
   std::int64_t questions(std::int64_t length) const { return std::min(most_questions, (length - keys) / 2); }

@@ -1,11 +1,15 @@
 // longstride: trains language models on contexts of millions of tokens on one device.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <exception>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "cli/commands.h"
 
 namespace longstride::cli {
@@ -27,6 +31,15 @@ int main(int argc, char** argv) {
   cli::add_inspect(app, action);
   cli::add_bench(app, action);
   cli::add_demo(app, action);
+  // The parser would only say that a subcommand is required.
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  if (argc > 1 && argv[1][0] != '-' && std::find(names.begin(), names.end(), argv[1]) == names.end()) {
+    const std::string near = nearest(argv[1], names);
+    log_line("error: ", fmt::format("there is no command '{}'", argv[1]));
+    log_line("  hint: ", near.empty() ? fmt::format("the commands are {}", fmt::join(names, ", ")) : fmt::format("did you mean {}?", near));
+    return 2;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

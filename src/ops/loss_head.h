@@ -22,7 +22,7 @@ struct LossHead {
 LS_OP(loss_head, LossHead)
 
 std::int64_t loss_head_scratch_elements(std::int64_t block_rows, const ConstView& w_VD);
-// Rows per block that keep the logits of a block near 32 MiB, but at least 128; depends on the vocabulary alone.
+// Rows per block that keep the logits of a block near 16 MiB, but at least 128; depends on the vocabulary alone.
 std::int64_t loss_head_block_rows(std::int64_t vocabulary);
 
 }  // namespace longstride::ops

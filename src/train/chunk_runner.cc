@@ -10,9 +10,10 @@ namespace longstride {
 
 void ChunkRunner::reserve(const SequenceLayout& layout) {
   visits_.reserve(layout);
-  positions_.reserve(static_cast<std::size_t>(std::min(layout.tokens, layout.chunk_tokens)));
-  losses_.reserve(static_cast<std::size_t>(layout.tokens));
-  correct_.reserve(static_cast<std::size_t>(layout.tokens));
+  const auto chunk = static_cast<std::size_t>(std::min(layout.tokens, layout.chunk_tokens));
+  positions_.reserve(chunk);
+  losses_.resize(chunk);
+  correct_.resize(chunk);
 }
 
 void ChunkRunner::begin_sequence(const SequenceLayout& layout, const SequenceInput& input, float scale) {
@@ -20,8 +21,9 @@ void ChunkRunner::begin_sequence(const SequenceLayout& layout, const SequenceInp
   input_ = input;
   scale_ = scale;
   visits_chunk_ = visits_window_ = -1;
-  losses_.assign(static_cast<std::size_t>(layout.tokens), 0.0f);
-  correct_.assign(static_cast<std::size_t>(layout.tokens), 0);
+  loss_sum_ = 0;
+  counted_ = correct_sum_ = 0;
+  if (recording_losses_) all_losses_.assign(static_cast<std::size_t>(layout.tokens), 0.0f);
 }
 
 void ChunkRunner::run(const Task& task) {
@@ -105,10 +107,19 @@ void ChunkRunner::head(const Task& task) {
   Chunk& chunk = chunk_of(task);
   const ChunkContext ctx = context_of(chunk);
   const HeadPass pass{ctx, context_.weights, context_.gradients, context_.numerics.head_block_rows, scale_};
-  const HeadLosses at = store_ == nullptr ? HeadLosses{}
-                                          : HeadLosses{input_.targets.subspan(static_cast<std::size_t>(ctx.begin), static_cast<std::size_t>(ctx.tokens)),
-                                                       losses_.data() + ctx.begin, correct_.data() + ctx.begin};
-  chunk.stream_TD = head_forward_backward(pass, std::move(chunk.stream_TD), at);
+  if (store_ == nullptr) {
+    chunk.stream_TD = head_forward_backward(pass, std::move(chunk.stream_TD), {});
+    return;
+  }
+  const auto targets = input_.targets.subspan(static_cast<std::size_t>(ctx.begin), static_cast<std::size_t>(ctx.tokens));
+  chunk.stream_TD = head_forward_backward(pass, std::move(chunk.stream_TD), {targets, losses_.data(), correct_.data()});
+  for (std::size_t t = 0; t < targets.size(); ++t) {
+    if (targets[t] < 0) continue;
+    loss_sum_ += static_cast<double>(losses_[t]);
+    correct_sum_ += correct_[t];
+    ++counted_;
+  }
+  if (recording_losses_) std::copy_n(losses_.begin(), targets.size(), all_losses_.begin() + ctx.begin);
 }
 
 void ChunkRunner::layer_backward_task(const Task& task) {

@@ -47,9 +47,13 @@ class ChunkRunner {
   // Drops everything taken from the workspace, after an interruption.
   void drop();
 
-  // Per token, filled as heads run.
-  std::span<const float> losses() const { return losses_; }
-  std::span<const std::int32_t> correct() const { return correct_; }
+  // Over the counted targets whose heads have run since begin_sequence, chunk after chunk.
+  double loss_sum() const { return loss_sum_; }
+  std::int64_t counted() const { return counted_; }
+  std::int64_t correct() const { return correct_sum_; }
+  // Keeps every token's loss from now on, which costs memory in proportion to the context: for tests.
+  void record_losses() { recording_losses_ = true; }
+  std::span<const float> losses() const { return all_losses_; }
 
  private:
   // A chunk that is under way: its inputs, RoPE tables, residual stream and kept activations.
@@ -79,8 +83,11 @@ class ChunkRunner {
   VisitLists visits_;
   std::int64_t visits_chunk_ = -1, visits_window_ = -1;
   std::vector<std::int64_t> positions_;
-  std::vector<float> losses_;
+  std::vector<float> losses_, all_losses_;  // of one chunk; of the sequence where they are recorded
   std::vector<std::int32_t> correct_;
+  bool recording_losses_ = false;
+  double loss_sum_ = 0;
+  std::int64_t counted_ = 0, correct_sum_ = 0;
 };
 
 }  // namespace longstride

@@ -39,8 +39,11 @@ RunPlan plan_run(const TrainConfig& config, Device& device) {
   plan.needs.weights = ParameterSet::bytes_needed(model, plan.model.dtypes);
   plan.needs.gradients = ParameterSet::bytes_needed(model, DType::kF32);
   plan.needs.optimizer = Optimizer::bytes_needed(model, plan.model.dtypes);
-  plan.needs.step = plan_step(model, plan.model.dtypes, plan.numerics, {config.training.context, config.training.keep_chunks}).memory;
   plan.needs.available = device.available_bytes();
+  // The schedule of a hopeless context would itself fill the memory.
+  plan.needs.step.kv_pages = kv_bytes_needed(model, plan.numerics, config.training.context);
+  plan.needs.step_planned = plan.needs.total() <= plan.needs.available;
+  if (plan.needs.step_planned) plan.needs.step = plan_step(model, plan.model.dtypes, plan.numerics, {config.training.context, config.training.keep_chunks}).memory;
   if (config.training.context > model.max_positions && model.max_positions > 0)
     log_warning("context {} is longer than the {} positions the model was made for (max_position_embeddings)", config.training.context, model.max_positions);
   return plan;
@@ -50,8 +53,9 @@ void check_fits(const RunPlan& plan) {
   const RunNeeds& n = plan.needs;
   if (n.total() <= n.available) return;
   const auto bytes = [](std::int64_t b) { return format_bytes(static_cast<double>(b)); };
-  throw Error(fmt::format("this run needs {} and the device has {} free: weights {}, gradients {}, optimizer {}, KV pages {}, KV gradient pages {}, workspace {}", bytes(n.total()), bytes(n.available),
-                          bytes(n.weights), bytes(n.gradients), bytes(n.optimizer), bytes(n.step.kv_pages), bytes(n.step.kv_gradient_pages), bytes(n.step.workspace)),
+  const std::string rest = n.step_planned ? fmt::format(", KV gradient pages {}, workspace {}", bytes(n.step.kv_gradient_pages), bytes(n.step.workspace)) : "";
+  throw Error(fmt::format("this run needs {}{} and the device has {} free: weights {}, gradients {}, optimizer {}, KV pages {}{}", n.step_planned ? "" : "at least ", bytes(n.total()),
+                          bytes(n.available), bytes(n.weights), bytes(n.gradients), bytes(n.optimizer), bytes(n.step.kv_pages), rest),
               fmt::format("shorten training.context (now {}), make training.chunk smaller (now {}), set training.keep_chunks to 1, or choose a smaller model", plan.config.training.context,
                           plan.config.training.chunk));
 }
@@ -72,9 +76,11 @@ std::string describe(const RunPlan& plan) {
   row("gradients", bytes(plan.needs.gradients));
   row("optimizer", bytes(plan.needs.optimizer));
   row("KV pages", bytes(plan.needs.step.kv_pages));
-  row("KV gradient pages", bytes(plan.needs.step.kv_gradient_pages));
-  row("workspace", fmt::format("{} (at least {} are alive at once)", bytes(plan.needs.step.workspace), bytes(plan.needs.step.workspace_bound)));
-  row("together", fmt::format("{} of {} available", bytes(plan.needs.total()), bytes(plan.needs.available)));
+  if (plan.needs.step_planned) {
+    row("KV gradient pages", bytes(plan.needs.step.kv_gradient_pages));
+    row("workspace", fmt::format("{} (at least {} are alive at once)", bytes(plan.needs.step.workspace), bytes(plan.needs.step.workspace_bound)));
+  }
+  row("together", fmt::format("{}{} of {} available", plan.needs.step_planned ? "" : "at least ", bytes(plan.needs.total()), bytes(plan.needs.available)));
   return s;
 }
 

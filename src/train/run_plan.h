@@ -25,6 +25,7 @@ ModelSource open_model_source(const ModelSourceConfig& config);
 struct RunNeeds {
   std::int64_t weights = 0, gradients = 0, optimizer = 0;
   StepMemory step;
+  bool step_planned = true;  // false: weights and KV pages alone do not fit, and nothing beyond them was planned
   std::int64_t available = 0;  // on the device, now
   std::int64_t total() const { return weights + gradients + optimizer + step.total(); }
 };

@@ -85,12 +85,9 @@ SequenceResult StepRunner::run(const SequenceInput& input, double scale, const s
   }
   result.backward_s += watch.lap();
 
-  for (std::size_t t = 0; t < input.targets.size(); ++t) {
-    if (input.targets[t] < 0) continue;
-    result.loss_sum += static_cast<double>(runner_->losses()[t]);
-    result.correct += runner_->correct()[t];
-    ++result.counted;
-  }
+  result.loss_sum = runner_->loss_sum();
+  result.counted = runner_->counted();
+  result.correct = runner_->correct();
   return result;
 }
 

@@ -39,7 +39,8 @@ class StepRunner {
 
   const StepMemory& memory() const { return plan_.memory; }
   const KvStore& store() const { return *store_; }
-  // Losses of the last sequence, per token.
+  // From now on losses() holds every token's loss of the last sequence.
+  void record_losses() { runner_->record_losses(); }
   std::span<const float> losses() const { return runner_->losses(); }
 
  private:

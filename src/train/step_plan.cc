@@ -1,6 +1,7 @@
 #include "train/step_plan.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/error.h"
 #include "model/parameters.h"
@@ -30,6 +31,15 @@ PlacedEpisode place(const Episode& episode, const RunnerContext& context, const 
 }
 
 }  // namespace
+
+std::int64_t kv_bytes_needed(const ModelConfig& config, const NumericsRecord& numerics, std::int64_t tokens) {
+  const SequenceLayout layout{tokens, numerics.chunk_tokens, numerics.page_tokens, {0}};
+  layout.validate();
+  const KvShape shape{config.layers, config.kv_heads, config.head_size, numerics.page_tokens};
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 4;
+  const double bytes = static_cast<double>(layout.pages()) * static_cast<double>(config.layers) * static_cast<double>(shape.page_bytes());
+  return bytes < static_cast<double>(kMost) ? layout.pages() * config.layers * shape.page_bytes() : kMost;
+}
 
 StepPlan plan_step(const ModelConfig& config, const std::vector<DType>& weight_dtypes, const NumericsRecord& numerics, const StepOptions& options) {
   StepPlan plan;

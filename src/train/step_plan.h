@@ -36,6 +36,10 @@ struct StepPlan {
   std::int64_t logical_pages = 0, kv_capacity = 0, gradient_capacity = 0;
 };
 
+// Bytes of the KV pages alone: every token of every layer has its page where forward turns to backward. Known without
+// a schedule, which grows with the context itself. Clamped where 64 bits end.
+std::int64_t kv_bytes_needed(const ModelConfig& config, const NumericsRecord& numerics, std::int64_t tokens);
+
 // Every placement has passed check_placement.
 StepPlan plan_step(const ModelConfig& config, const std::vector<DType>& weight_dtypes, const NumericsRecord& numerics, const StepOptions& options);
 

@@ -98,7 +98,7 @@ TEST_F(Checks, AStreamOfShapesRunsNothing) {
 }
 
 TEST(LossHeadBlocks, KeepLogitsSmall) {
-  EXPECT_EQ(loss_head_block_rows(32768), 256);
+  EXPECT_EQ(loss_head_block_rows(32768), 128);
   EXPECT_EQ(loss_head_block_rows(1), 1024);
   EXPECT_EQ(loss_head_block_rows(10000000), 128);
 }

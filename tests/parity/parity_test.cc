@@ -64,6 +64,7 @@ TEST_P(Parity, LossAndEveryGradient) {
     SCOPED_TRACE(fmt::format("chunk {} page {}", chunk, page));
     gradients.zero();
     StepRunner runner(config, weights, gradients, choose_numerics(*device, config, chunk, page), {static_cast<std::int64_t>(f.tokens.size()), 1});
+    runner.record_losses();
     const SequenceResult r = runner.run({f.tokens, f.targets, f.document_starts, f.first_position}, 1.0 / predicted);
     EXPECT_EQ(static_cast<double>(r.counted), predicted);
     const double loss = f.expected.at("loss");

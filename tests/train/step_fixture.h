@@ -91,6 +91,7 @@ inline StepOutcome run_step(Device& device, const RandomCase& c, const Parameter
   out.gradients = std::make_unique<ParameterSet>(device, c.config, DType::kF32, "gradients");
   StepRunner runner(c.config, weights, *out.gradients, choose_numerics(device, c.config, chunk, page), {static_cast<std::int64_t>(c.tokens.size()), keep_chunks});
   const auto counted = static_cast<double>(std::count_if(c.targets.begin(), c.targets.end(), [](std::int32_t t) { return t >= 0; }));
+  runner.record_losses();
   out.result = runner.run({c.tokens, c.targets, c.document_starts, first_position}, 1.0 / counted);
   out.losses.assign(runner.losses().begin(), runner.losses().end());
   return out;

@@ -11,6 +11,8 @@
 
 namespace longstride::ops::cpu {
 
+inline constexpr float kLog2E = 1.44269504f;
+
 // Which keys of one KV page the queries of one query page see.
 struct TileMask {
   std::int64_t keys = 0;         // keys that exist in the page

@@ -28,7 +28,7 @@ std::int64_t loss_head_scratch_elements(std::int64_t block_rows, const ConstView
 }
 
 std::int64_t loss_head_block_rows(std::int64_t vocabulary) {
-  constexpr std::int64_t kLogits = (std::int64_t{32} << 20) / 4;
+  constexpr std::int64_t kLogits = (std::int64_t{16} << 20) / 4;
   LS_CHECK(vocabulary >= 1, "vocabulary {}", vocabulary);
   // With fewer than 128 rows, the products would spend their time reading weights.
   return std::clamp<std::int64_t>(kLogits / vocabulary / 64 * 64, 128, 1024);

@@ -1,6 +1,7 @@
 // Paged attention on the CPU, forward: one task per (query page, tile of heads), streaming over the visited pages with
 // an online softmax. The backward pass is in paged_attention_backward.cc.
 //
+// Scores are kept in units of log 2, so that weights are powers of two: cheaper than exponentials.
 // A tile stacks the queries of a few heads that share a KV head, so that one matrix product serves them all:
 //   M rows = heads of the tile x queries of the page   N keys of a block of pages   C head size
 #include "ops/paged_attention.h"
@@ -30,11 +31,11 @@ LS_SIMD_CLONES float softmax_row(float* scores, std::int64_t n, float& maximum, 
   float s = 0;
 #pragma omp simd reduction(+ : s)
   for (std::int64_t i = 0; i < n; ++i) {
-    const float p = exp_approx(scores[i] - shift);
+    const float p = exp2_approx(scores[i] - shift);
     scores[i] = p;
     s += p;
   }
-  const float shrink = exp_approx(maximum - shift);
+  const float shrink = exp2_approx(maximum - shift);
   maximum = m;
   sum = sum * shrink + s;
   return shrink;
@@ -70,7 +71,7 @@ void forward_tile(const PagedAttentionForward& a, const TilePlan& plan, std::int
     for (std::int64_t j = 0; j < pages; ++j) {
       const TileMask mask = plan.mask(v, query_page, v.kv_pages[i + j]);
       const float* k = kv_plane(a.kv, v.kv_pages[i + j], 0, kv_head);
-      sgemm(Trans::kNo, Trans::kYes, M, mask.keys, C, a.scale, q_MC, C, k, plan.kv_stride, 0.0f, scores_MN + columns, stride);
+      sgemm(Trans::kNo, Trans::kYes, M, mask.keys, C, a.scale * kLog2E, q_MC, C, k, plan.kv_stride, 0.0f, scores_MN + columns, stride);
       if (mask.partial) hide_columns(scores_MN + columns, stride, mask, heads, queries);
       columns += mask.keys;
     }
@@ -89,7 +90,7 @@ void forward_tile(const PagedAttentionForward& a, const TilePlan& plan, std::int
   }
   for (std::int64_t r = 0; r < M; ++r) {
     const std::int64_t head = first_head + r / queries, token = query_page * P + r % queries;
-    a.lse_HT.as<float>()[head * plan.tokens + token] = maximum_M[r] + std::log(sum_M[r]);
+    a.lse_HT.as<float>()[head * plan.tokens + token] = (maximum_M[r] + std::log2(sum_M[r])) / kLog2E;
     const float inverse = 1.0f / sum_M[r];
     float* to = a.out_THC.as<float>() + (token * plan.query_heads + head) * C;
     for (std::int64_t c = 0; c < C; ++c) to[c] = out_MC[r * C + c] * inverse;

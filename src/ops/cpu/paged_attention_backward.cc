@@ -13,13 +13,13 @@
 namespace longstride::ops::cpu {
 namespace {
 
-// weights = exp(scores - lse); d_scores = weights * (d_weights - delta) * scale, over the visible columns.
+// weights = 2^(scores - lse), both in units of log 2; d_scores = weights * (d_weights - delta) * scale, over the visible columns.
 LS_SIMD_CLONES void backward_row(float* scores, float* d_weights, std::int64_t first, std::int64_t last, std::int64_t keys, float lse, float delta, float scale) {
   for (std::int64_t s = 0; s < first; ++s) scores[s] = d_weights[s] = 0.0f;
   for (std::int64_t s = last; s < keys; ++s) scores[s] = d_weights[s] = 0.0f;
 #pragma omp simd
   for (std::int64_t s = first; s < last; ++s) {
-    const float p = exp_approx(scores[s] - lse);
+    const float p = exp2_approx(scores[s] - lse);
     scores[s] = p;
     d_weights[s] = p * (d_weights[s] - delta) * scale;
   }
@@ -95,12 +95,12 @@ class Backward {
         const std::int64_t row = row_of(query_page, tile), M = plan_.heads_of(tile) * queries;
         const TileMask mask = plan_.mask(v, query_page, page);
         const std::int64_t N = mask.keys;
-        sgemm(Trans::kNo, Trans::kYes, M, N, C, a_.scale, q_ + row * C, C, k, plan_.kv_stride, 0.0f, weights_MN, N);
+        sgemm(Trans::kNo, Trans::kYes, M, N, C, a_.scale * kLog2E, q_ + row * C, C, k, plan_.kv_stride, 0.0f, weights_MN, N);
         sgemm(Trans::kNo, Trans::kYes, M, N, C, 1.0f, dout_ + row * C, C, values, plan_.kv_stride, 0.0f, d_weights_MN, N);
         for (std::int64_t r = 0; r < M; ++r) {
           const std::int64_t token = query_page * P + r % queries, head = plan_.first_head(tile) + r / queries;
           const auto [from, to] = mask.partial ? mask.visible(r % queries) : std::pair{std::int64_t{0}, N};
-          backward_row(weights_MN + r * N, d_weights_MN + r * N, from, to, N, a_.lse_HT.as<float>()[head * plan_.tokens + token], delta_[row + r], a_.scale);
+          backward_row(weights_MN + r * N, d_weights_MN + r * N, from, to, N, a_.lse_HT.as<float>()[head * plan_.tokens + token] * kLog2E, delta_[row + r], a_.scale);
         }
         sgemm(Trans::kYes, Trans::kNo, N, C, M, 1.0f, weights_MN, N, dout_ + row * C, C, 1.0f, dv, C);
         sgemm(Trans::kYes, Trans::kNo, N, C, M, 1.0f, d_weights_MN, N, q_ + row * C, C, 1.0f, dk, C);

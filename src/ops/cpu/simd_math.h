@@ -44,4 +44,21 @@ inline float exp_approx(float x) {
   return x <= kLargest ? y : x + std::numeric_limits<float>::infinity();
 }
 
+// 2^x within 2 ulp for x <= 127; anything below -126 (where floats would be subnormal), -inf too, gives 0. Leaner than
+// exp_approx: for softmax, whose base is a free choice and whose arguments are never large.
+inline float exp2_approx(float x) {
+  constexpr float kRound = 12582912.0f;
+  const float t = x + kRound;
+  const float r = x - (t - kRound);  // in [-0.5, 0.5], exact
+  float p = 1.5403530e-4f;
+  p = p * r + 1.3333558e-3f;
+  p = p * r + 9.6181291e-3f;
+  p = p * r + 5.5504109e-2f;
+  p = p * r + 2.4022651e-1f;
+  p = p * r + 6.9314718e-1f;
+  p = p * r + 1.0f;
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(p) + (std::bit_cast<std::uint32_t>(t) << 23);
+  return x < -126.0f ? 0.0f : std::bit_cast<float>(bits);
+}
+
 }  // namespace longstride::ops::cpu
