@@ -7,6 +7,7 @@
 #include <xxhash.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <system_error>
 #include <utility>
@@ -54,7 +55,8 @@ constexpr const char* kUnfinished = ".unfinished-";
 }  // namespace
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // A pipe must be refused, not waited for.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) fail("open", path, errno);
   struct stat info {};
   if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
@@ -123,6 +125,7 @@ void FileWriter::write(std::span<const std::byte> bytes) {
 void FileWriter::write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
 
 void FileWriter::finish() {
+  LS_CHECK(fd_ >= 0, "{} is finished", path_.string());
   if (::fsync(fd_) != 0 && errno != EINVAL) fail("sync", path_, errno);
   const int failed = ::close(std::exchange(fd_, -1)) != 0 ? errno : 0;
   if (failed != 0) fail("close", path_, failed);
@@ -168,20 +171,34 @@ void DirectoryWriter::commit() {
   for (const auto& entry : fs::recursive_directory_iterator(temporary_))
     if (entry.is_directory()) sync_path(entry.path());
   sync_path(temporary_);
-  // rename(2) does not replace a directory that has files, so an older one steps aside first; it is dropped only
-  // after the new one has its name.
-  const fs::path old = temporary_.string() + "-replaced";
-  const bool replacing = fs::exists(target_);
-  if (replacing && ::rename(target_.c_str(), old.c_str()) != 0) fail("move aside", target_, errno);
+  std::error_code ignored;
+  if (!fs::exists(target_, ignored)) {
+    if (::rename(temporary_.c_str(), target_.c_str()) != 0) fail("rename into place", target_, errno);
+    committed_ = true;
+    sync_path(parent_of(target_));
+    return;
+  }
+  // The two change names in one call, so that a process killed here leaves the old one or the new one under the target's
+  // name. The old one is dropped, under the temporary's name, once that is on the disk.
+  if (::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) == 0) {
+    committed_ = true;
+    sync_path(parent_of(target_));
+    fs::remove_all(temporary_, ignored);
+    return;
+  }
+  if (errno != EINVAL && errno != ENOSYS) fail("replace", target_, errno);
+  // A file system that cannot do that (network ones): the old one steps aside, under a name that is not taken for a
+  // leftover, and is dropped once the new one has its name.
+  const fs::path old = target_.string() + ".replaced-" + std::to_string(::getpid());
+  if (::rename(target_.c_str(), old.c_str()) != 0) fail("move aside", target_, errno);
   if (::rename(temporary_.c_str(), target_.c_str()) != 0) {
     const int error = errno;
-    if (replacing) (void)::rename(old.c_str(), target_.c_str());
+    (void)::rename(old.c_str(), target_.c_str());
     fail("rename into place", target_, error);
   }
   committed_ = true;
   sync_path(parent_of(target_));
-  std::error_code ignored;
-  if (replacing) fs::remove_all(old, ignored);
+  fs::remove_all(old, ignored);
 }
 
 bool is_unfinished_directory(const fs::path& path) {

@@ -8,7 +8,7 @@ namespace longstride {
 Json parse_json(const std::string& text, const std::string& where) {
   try {
     return Json::parse(text);
-  } catch (const Json::parse_error& e) {
+  } catch (const Json::exception& e) {
     throw Error(fmt::format("{}: not valid JSON: {}", where, e.what()), "the file is damaged or was cut short; restore it");
   }
 }

@@ -11,7 +11,7 @@ namespace longstride {
 // Throws Error naming `what` if `text` is not a size of at least 0 that fits in 63 bits.
 std::int64_t parse_size(std::string_view text, std::string_view what);
 
-// `1.50 GiB`, `12.0 MiB`, `512 B`.
+// `1.50 GiB`, `12.00 MiB`, `512 B`.
 std::string format_bytes(double bytes);
 
 // `64K`, `1M`, `5000`: exact, so that parse_size gives the same number back.

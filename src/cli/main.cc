@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <csignal>
 #include <exception>
 #include <string>
 #include <vector>
@@ -22,6 +23,8 @@ void add_device_option(CLI::App& command, std::string& device) {
 
 int main(int argc, char** argv) {
   using namespace longstride;
+  // A file that outgrows its limit should be an error we report, not a signal that ends us.
+  std::signal(SIGXFSZ, SIG_IGN);
   CLI::App app("longstride trains language models on contexts of millions of tokens on one device.", "longstride");
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("longstride ") + LONGSTRIDE_VERSION);

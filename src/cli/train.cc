@@ -28,8 +28,6 @@ void catch_stop_signals() {
   action.sa_flags = static_cast<int>(SA_RESETHAND);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
-  // A file that outgrows its limit should be an error we report, not a signal that ends us.
-  std::signal(SIGXFSZ, SIG_IGN);
 }
 
 // "--a.b=c" and "--a.b c" as left over by the parser, to "a.b=c".

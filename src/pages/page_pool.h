@@ -18,6 +18,7 @@ class PagePool {
 
   // A slot whose content is undefined. The schedule said how many are needed, so an empty pool is a broken invariant.
   std::int32_t take();
+  // The slot must be taken.
   void give(std::int32_t slot);
 
   std::byte* base() const { return memory_ ? memory_->data() : nullptr; }
@@ -31,6 +32,7 @@ class PagePool {
   std::string what_;
   std::int64_t page_bytes_, capacity_, in_use_ = 0, peak_ = 0;
   std::vector<std::int32_t> free_;  // a heap with the lowest slot on top
+  std::vector<bool> taken_;         // per slot: a page given back twice would serve two owners
   std::unique_ptr<Memory> memory_;
 };
 

@@ -22,7 +22,7 @@ struct SequenceLayout {
   // Throws Error where the numbers do not fit together.
   void validate() const;
 
-  std::int64_t chunks() const { return (tokens + chunk_tokens - 1) / chunk_tokens; }
+  std::int64_t chunks() const { return tokens / chunk_tokens + (tokens % chunk_tokens != 0); }
   std::int64_t pages() const { return (tokens + page_tokens - 1) / page_tokens; }
   std::int64_t chunk_begin(std::int64_t chunk) const { return chunk * chunk_tokens; }
   std::int64_t chunk_size(std::int64_t chunk) const;

@@ -1,5 +1,7 @@
 #include "schedule/numerics.h"
 
+#include <limits>
+
 #include "base/error.h"
 
 namespace longstride {
@@ -16,10 +18,17 @@ OrderedJson to_json(const NumericsRecord& r) {
 
 NumericsRecord numerics_from_json(const Json& json, const std::string& where) {
   NumericsRecord r;
+  // The library would turn 1.5 and true into integers.
+  const auto read_count = [&](const char* key, std::int64_t& count) {
+    const Json& value = json.at(key);
+    if (!value.is_number_integer() || value < 1 || value > std::numeric_limits<std::int64_t>::max())
+      throw Error(fmt::format("{}: the numerics record is damaged: {} is {}", where, key, value.dump()), "resume from another checkpoint");
+    value.get_to(count);
+  };
   try {
-    json.at("chunk_tokens").get_to(r.chunk_tokens);
-    json.at("page_tokens").get_to(r.page_tokens);
-    json.at("head_block_rows").get_to(r.head_block_rows);
+    read_count("chunk_tokens", r.chunk_tokens);
+    read_count("page_tokens", r.page_tokens);
+    read_count("head_block_rows", r.head_block_rows);
     json.at("kv_gradient_dtype").get_to(r.kv_gradient_dtype);
     json.at("determinism").get_to(r.determinism);
     json.at("device").get_to(r.device);

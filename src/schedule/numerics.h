@@ -22,7 +22,7 @@ struct NumericsRecord {
 };
 
 OrderedJson to_json(const NumericsRecord& record);
-// Throws Error naming `where` if a field is missing or of the wrong type.
+// Throws Error naming `where` if a field is missing, of the wrong type, or a count below 1.
 NumericsRecord numerics_from_json(const Json& json, const std::string& where);
 // What differs, as "chunk_tokens: 1024 here, 512 there; ..."; empty where nothing does.
 std::string describe_difference(const NumericsRecord& here, const NumericsRecord& there);

@@ -72,7 +72,7 @@ class BasicView {
 
   // Rows [begin, begin + count) of the first dimension.
   BasicView rows(std::int64_t begin, std::int64_t count) const {
-    LS_CHECK(begin >= 0 && count >= 0 && begin + count <= shape_[0], "rows {}+{} of {}", begin, count, shape_.to_string());
+    LS_CHECK(begin >= 0 && count >= 0 && begin <= shape_[0] && count <= shape_[0] - begin, "rows {}+{} of {}", begin, count, shape_.to_string());
     Shape s = shape_;
     s.set(0, count);
     const std::int64_t row_bytes = shape_[0] == 0 ? 0 : bytes() / shape_[0];

@@ -51,7 +51,7 @@ TEST(ParseSize, KeepsEveryDigit) {
 
 TEST(ParseSize, RefusesWhatDoesNotFit) {
   for (const char* text : {"9223372036854775808", "8388608T", "99999999999999999999", "8388608.0T",
-                           "9223372036854775.808TB", "9999999G"  "9999999G"})
+                           "9223372036854775.808TB", "9999999999G"})
     EXPECT_FALSE(error_of([&] { parse_size(text, "context"); }).empty()) << text;
   EXPECT_TRUE(says(error_of([] { parse_size("8388608T", "context"); }),
                    {"context", "'8388608T'", "too large"}));

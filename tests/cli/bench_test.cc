@@ -1,0 +1,94 @@
+// longstride bench: figures with stable keys.
+#include "tests/cli/run_directory.h"
+
+namespace longstride {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+ProgramResult bench_step(const RunDirectory& run, const Strings& more) {
+  Strings words = {"bench", "step", "--preset", "tiny-llama", "--chunk", "64", "--page", "16"};
+  words.insert(words.end(), more.begin(), more.end());
+  return run.run(words);
+}
+
+void expect_keys(const Json& json, const Strings& keys) {
+  for (const std::string& key : keys) EXPECT_TRUE(json.contains(key)) << key;
+}
+
+TEST(BenchStep, Figures) {
+  const ProgramResult result = bench_step(RunDirectory(), {"--context", "1K"});
+  ASSERT_TRUE(ended(result, 0, {"1024 tokens", "tokens/s", "planned"}));
+  const Json json = Json::parse(result.out);
+  expect_keys(json, {"preset", "context", "chunk", "page", "attention", "window", "layers",
+                     "device", "threads", "repeat", "loss", "tokens_per_s", "model_tflops",
+                     "seconds", "memory", "numerics"});
+  expect_keys(json["seconds"], {"total", "forward", "recompute", "backward"});
+  expect_keys(json["memory"],
+              {"weights", "gradients", "kv_pages", "kv_gradient_pages", "workspace",
+               "workspace_bound", "kv_pages_peak", "kv_gradient_pages_peak", "planned_step_bytes",
+               "baseline_rss", "peak_rss", "peak_rss_is_of_the_step", "step_bytes"});
+  EXPECT_EQ(json["context"], 1024);
+  EXPECT_EQ(json["window"], 0);
+  // 2 layers, 1024 tokens, keys and values of 2 heads of 16 floats.
+  EXPECT_EQ(json["memory"]["kv_pages"], 2 * 1024 * 2 * 2 * 16 * 4);
+  EXPECT_GT(json["tokens_per_s"].get<double>(), 0);
+}
+
+TEST(BenchStep, ToAFile) {
+  const RunDirectory run;
+  const ProgramResult result =
+      bench_step(run, {"--context", "256", "--json", "b.json", "--layers", "1", "--repeat", "2",
+                       "--attention", "window", "--window", "32"});
+  ASSERT_TRUE(ended(result, 0));
+  EXPECT_EQ(result.out, "");
+  const Json json = Json::parse(run.read("b.json"));
+  EXPECT_EQ(json["layers"], 1);
+  EXPECT_EQ(json["window"], 32);
+  EXPECT_EQ(json["attention"], "window");
+  EXPECT_EQ(json["repeat"], 2);
+}
+
+TEST(BenchStep, TheWindowBelongsToItsAttention) {
+  const RunDirectory run;
+  EXPECT_TRUE(refused(bench_step(run, {"--context", "256", "--attention", "window"}),
+                      {"--attention window needs its size", "--window 1024"}));
+  EXPECT_TRUE(refused(bench_step(run, {"--context", "256", "--window", "32"}),
+                      {"--window without --attention window", "add --attention window"}));
+  EXPECT_TRUE(
+      refused(bench_step(run, {"--context", "256", "--attention", "window", "--window", "0"}),
+              {"--window is 0", "1 or more"}));
+  EXPECT_TRUE(ended(bench_step(run, {"--context", "256", "--attention", "sparse"}), 2,
+                    {"--attention", "sparse"}));
+}
+
+TEST(BenchStep, AUserSMistakes) {
+  const RunDirectory run;
+  EXPECT_TRUE(refused(bench_step(run, {"--context", "1"}), {"--context is 1"}));
+  EXPECT_TRUE(refused(bench_step(run, {"--context", "many"}), {"--context: 'many' is not a size"}));
+  EXPECT_TRUE(refused(bench_step(run, {"--context", "500G"}),
+                      {"--context 500G", "KV pages alone need 250.00 TiB", "shorter --context"}));
+  EXPECT_TRUE(refused(run.run({"bench", "step", "--preset", "tiny", "--context", "64"}),
+                      {"no preset named \"tiny\""}));
+}
+
+TEST(BenchKernels, Figures) {
+  const ProgramResult result =
+      run_program({"bench", "kernels", "--filter", "swiglu", "--seconds", "0.01"});
+  ASSERT_TRUE(ended(result, 0, {"swiglu_forward", "GB/s"}));
+  const Json json = Json::parse(result.out);
+  expect_keys(json, {"device", "threads", "kernels", "rows"});
+  ASSERT_EQ(json["rows"].size(), 2u);
+  for (const Json& row : json["rows"]) {
+    expect_keys(row, {"operation", "shape", "seconds", "rate", "unit"});
+    EXPECT_TRUE(says(row["operation"].get<std::string>(), {"swiglu"}));
+  }
+}
+
+TEST(BenchKernels, AFilterThatFitsNothing) {
+  EXPECT_TRUE(refused(run_program({"bench", "kernels", "--filter", "convolution"}),
+                      {"no operation has 'convolution' in its name", "without --filter"}));
+}
+
+}  // namespace
+}  // namespace longstride

@@ -1,0 +1,86 @@
+// A save that the disk has no room for: the run ends with the reason, and loses nothing of what was
+// saved before.
+#include <sys/mount.h>
+
+#include "tests/cli/run_directory.h"
+
+namespace longstride {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Names = std::set<std::string>;
+
+TEST(DiskFull, AFileOverItsLimitLosesNothing) {
+  const RunDirectory whole, run;
+  ASSERT_TRUE(ended(whole.train(), 0));
+  ASSERT_TRUE(ended(run.train({"--training.steps=3"}), 0));
+  const auto before = run.contents("out/step-3");
+
+  RunOptions limited;
+  limited.file_bytes = 100'000;  // the weights have five times as many, the metrics far fewer
+  EXPECT_TRUE(refused(run.train({"--resume"}, limited),
+                      {"step 6/6", "cannot write out/.step-6.unfinished-", "model.safetensors",
+                       "File too large", "ulimit -f", "earlier saves are untouched"}));
+  EXPECT_EQ(run.names("out"), (Names{"metrics.jsonl", "step-3"}));
+  EXPECT_TRUE(same_files(before, run.contents("out/step-3")));
+
+  ASSERT_TRUE(ended(run.train({"--resume"}), 0, {"resuming after step 3"}));
+  EXPECT_TRUE(same_files(whole.contents("out/step-6"), run.contents("out/step-6")));
+  EXPECT_EQ(without_timings(whole.metrics()).back(), without_timings(run.metrics()).back());
+  EXPECT_EQ(run.metrics().size(), 6u);
+}
+
+TEST(DiskFull, TheGradientsFileIsAllOrNothing) {
+  const RunDirectory run;
+  run.write_model("model", find_preset("tiny-llama"));
+  run.files().write_text("g/g.safetensors", "the old one");
+  RunOptions limited;
+  limited.file_bytes = 100'000;
+  EXPECT_TRUE(refused(run.run({"gradients", "--model", "model", "--tokens", "tokens.bin", "--out",
+                               "g/g.safetensors"},
+                              limited),
+                      {"cannot write g/g.safetensors", "File too large"}));
+  EXPECT_EQ(run.names("g"), (Names{"g.safetensors"}));
+  EXPECT_EQ(run.read("g/g.safetensors"), "the old one");
+}
+
+// A small file system; unmounted at the end.
+class Mount {
+ public:
+  explicit Mount(fs::path at) : at_(std::move(at)) {
+    fs::create_directories(at_);
+    mounted_ = ::mount("tmpfs", at_.c_str(), "tmpfs", 0, "size=2m") == 0;
+  }
+  Mount(const Mount&) = delete;
+  Mount& operator=(const Mount&) = delete;
+  ~Mount() {
+    if (mounted_) ::umount2(at_.c_str(), MNT_DETACH);
+  }
+  bool mounted() const { return mounted_; }
+  bool grow() const { return ::mount("tmpfs", at_.c_str(), "tmpfs", MS_REMOUNT, "size=8m") == 0; }
+
+ private:
+  fs::path at_;
+  bool mounted_ = false;
+};
+
+TEST(DiskFull, AFullDiskLosesNothing) {
+  const RunDirectory whole, run;
+  ASSERT_TRUE(ended(whole.train(), 0));
+  const Mount disk(run.path("out"));
+  if (!disk.mounted()) GTEST_SKIP() << "this user or container may not mount a file system";
+  // A save takes a megabyte and a half: the first fits, the second does not.
+  EXPECT_TRUE(refused(run.train(), {"saved out/step-3", "step 6/6", "out/.step-6.unfinished-",
+                                    "No space left on device", "free some disk space",
+                                    "earlier saves are untouched"}));
+  EXPECT_EQ(run.names("out"), (Names{"metrics.jsonl", "step-3"}));
+  EXPECT_TRUE(same_files(whole.contents("out/step-3"), run.contents("out/step-3")));
+
+  ASSERT_TRUE(disk.grow());
+  ASSERT_TRUE(ended(run.train({"--resume"}), 0, {"resuming after step 3"}));
+  EXPECT_TRUE(same_files(whole.contents("out/step-6"), run.contents("out/step-6")));
+}
+
+}  // namespace
+}  // namespace longstride

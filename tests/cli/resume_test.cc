@@ -1,0 +1,153 @@
+// A run that was stopped, however, and goes on gives the bytes of one that was not.
+#include <fmt/format.h>
+
+#include "tests/cli/run_directory.h"
+
+namespace longstride {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool unfinished_save_in(const fs::path& directory, const std::string& step) {
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(directory, none))
+    if (entry.path().filename().string().starts_with("." + step + ".unfinished-")) return true;
+  return false;
+}
+
+// The model of these runs: its vocabulary makes a save long enough to be caught in the middle.
+void write_large_vocabulary(const RunDirectory& run) {
+  run.write_model("model", changed_preset("tiny-llama", {{"vocab_size", 16000}}));
+}
+
+std::vector<std::string> with_model(std::vector<std::string> more = {}) {
+  more.insert(more.end(), {"--model.preset=", "--model.path=model"});
+  return more;
+}
+
+void expect_same_result(const RunDirectory& a, const RunDirectory& b) {
+  EXPECT_TRUE(same_files(a.contents("out/step-6"), b.contents("out/step-6")));
+  EXPECT_EQ(without_timings(a.metrics()), without_timings(b.metrics()));
+}
+
+// Starts a run of its own, sends the signal as soon as `now` holds, and waits for its end.
+template <class F>
+ProgramResult stop_when(const F& now, int signal, const RunDirectory& run,
+                        const std::vector<std::string>& settings) {
+  fs::remove_all(run.path("out"));
+  RunOptions options;
+  options.directory = run.path();
+  Program program(RunDirectory::train_arguments(settings), options);
+  while (program.running() && !now()) std::this_thread::sleep_for(std::chrono::microseconds(200));
+  program.send(signal);
+  return program.wait();
+}
+
+constexpr int kAttempts = 20;
+
+TEST(Resume, AfterAKillInTheMiddleOfASave) {
+  const RunDirectory whole, killed;
+  write_large_vocabulary(whole);
+  write_large_vocabulary(killed);
+  ASSERT_TRUE(ended(whole.train(with_model()), 0));
+  const auto saving = [&] { return unfinished_save_in(killed.path("out"), "step-6"); };
+  bool hit = false;
+  for (int attempt = 0; attempt < kAttempts && !hit; ++attempt)
+    hit = stop_when(saving, SIGKILL, killed, with_model()).status == 128 + SIGKILL && saving() &&
+          !fs::exists(killed.path("out/step-6"));
+  ASSERT_TRUE(hit) << "no attempt killed the program while it saved";
+  EXPECT_TRUE(same_files(whole.contents("out/step-3"), killed.contents("out/step-3")));
+
+  const ProgramResult result = killed.train(with_model({"--resume"}));
+  ASSERT_TRUE(ended(result, 0, {"a save that was cut short", "resuming after step 3", "step 4/6"}));
+  EXPECT_EQ(result.err.find("step 3/6"), std::string::npos);
+  EXPECT_EQ(killed.names("out"), (std::set<std::string>{"metrics.jsonl", "step-3", "step-6"}));
+  expect_same_result(whole, killed);
+}
+
+class ResumeAfterSignal : public ::testing::TestWithParam<int> {};
+
+TEST_P(ResumeAfterSignal, GivesTheSameBytes) {
+  const int signal = GetParam();
+  const std::vector<std::string> settings = with_model({"--checkpoint.every=0"});
+  const RunDirectory whole, stopped;
+  write_large_vocabulary(whole);
+  write_large_vocabulary(stopped);
+  ASSERT_TRUE(ended(whole.train(settings), 0));
+  const auto a_step_is_done = [&] {
+    std::error_code none;
+    const auto bytes = fs::file_size(stopped.path("out/metrics.jsonl"), none);
+    return !none && bytes > 0;
+  };
+  ProgramResult result;
+  for (int attempt = 0; attempt < kAttempts && result.status != 128 + signal; ++attempt)
+    result = stop_when(a_step_is_done, signal, stopped, settings);
+  ASSERT_TRUE(ended(result, 128 + signal,
+                    {"saved out/step-", fmt::format("stopped by signal {}", signal), "--resume"}));
+  std::set<std::string> saved = stopped.names("out");
+  saved.erase("metrics.jsonl");
+  ASSERT_EQ(saved.size(), 1u);
+  const std::string step = saved.begin()->substr(5);
+  ASSERT_TRUE(ended(stopped.train(with_model({"--checkpoint.every=0", "--resume"})), 0,
+                    {"resuming after step " + step}));
+  expect_same_result(whole, stopped);
+}
+
+INSTANTIATE_TEST_SUITE_P(, ResumeAfterSignal, ::testing::Values(SIGTERM, SIGINT));
+
+TEST(Resume, BeforeTheFirstSaveStartsAtTheBeginning) {
+  const RunDirectory whole, run;
+  ASSERT_TRUE(ended(whole.train(), 0));
+  ASSERT_TRUE(ended(run.train({"--resume"}), 0, {"step 1/6"}));
+  expect_same_result(whole, run);
+}
+
+TEST(Resume, OfAFinishedRunHasNothingToDo) {
+  const RunDirectory run;
+  ASSERT_TRUE(ended(run.train(), 0));
+  const auto before = run.contents("out");
+  const ProgramResult result = run.train({"--resume"});
+  ASSERT_TRUE(ended(result, 0, {"resuming after step 6"}));
+  EXPECT_EQ(result.err.find("step 6/6"), std::string::npos);
+  EXPECT_TRUE(same_files(before, run.contents("out")));
+}
+
+TEST(Resume, TheStepsMayGrow) {
+  const RunDirectory whole, grown;
+  ASSERT_TRUE(ended(whole.train(), 0));
+  ASSERT_TRUE(ended(grown.train({"--training.steps=3"}), 0, {"saved out/step-3"}));
+  ASSERT_TRUE(ended(grown.train({"--resume"}), 0, {"resuming after step 3", "step 4/6"}));
+  EXPECT_TRUE(same_files(whole.contents("out/step-6"), grown.contents("out/step-6")));
+}
+
+TEST(Resume, WithAChangedSettingIsRefusedByName) {
+  const RunDirectory run;
+  run.write_tokens("other.bin", 3000);
+  ASSERT_TRUE(ended(run.train({"--training.steps=3"}), 0));
+  const auto before = run.contents("out");
+  for (const auto& [setting, value, old] :
+       std::vector<std::array<std::string, 3>>{{"training.seed", "8", "7"},
+                                               {"training.chunk", "128", "64"},
+                                               {"training.page", "32", "16"},
+                                               {"training.context", "512", "256"},
+                                               {"training.batch", "2", "1"},
+                                               {"data.path", "other.bin", "tokens.bin"},
+                                               {"data.shuffle", "false", "true"},
+                                               {"model.preset", "tiny-qwen2", "tiny-llama"}}) {
+    EXPECT_TRUE(refused(run.train({"--resume", "--" + setting + "=" + value}),
+                        {setting + " is ", value, old, "out/step-3", "put the old value back"}));
+    EXPECT_TRUE(same_files(before, run.contents("out"))) << setting;
+  }
+}
+
+TEST(Resume, WithoutTheOptionIsRefused) {
+  const RunDirectory run;
+  ASSERT_TRUE(ended(run.train({"--training.steps=3"}), 0));
+  const auto before = run.contents("out");
+  EXPECT_TRUE(refused(run.train(), {"out already holds step-3", "add --resume",
+                                    "choose another checkpoint.directory"}));
+  EXPECT_TRUE(same_files(before, run.contents("out")));
+}
+
+}  // namespace
+}  // namespace longstride

@@ -1,0 +1,143 @@
+#include "pages/kv_store.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "base/error.h"
+
+namespace longstride {
+namespace {
+
+constexpr KvShape kShape{.layers = 2, .kv_heads = 3, .head_size = 4, .page_tokens = 5};
+
+class KvStores : public ::testing::Test {
+ protected:
+  std::unique_ptr<Device> device_ = make_cpu_device();
+  KvStore store_{*device_, kShape, 6, 8, 4};
+};
+
+std::vector<std::int32_t> slots(const PagesView& view) { return {view.slots, view.slots + 6}; }
+
+bool is_zero(const PagesView& view, std::int64_t page) {
+  const std::byte* at = view.plane(page, 0);
+  return std::all_of(at, at + view.page_bytes, [](std::byte b) { return b == std::byte{0}; });
+}
+
+void fill(const PagesView& view, std::int64_t page) {
+  std::memset(view.plane(page, 0), 0xab, static_cast<std::size_t>(view.page_bytes));
+}
+
+TEST_F(KvStores, AppendsPerLayer) {
+  EXPECT_EQ(kShape.page_bytes(), 2 * 5 * 3 * 4 * 4);
+  store_.append(0, {0, 2});
+  store_.append(1, {0, 1});
+  store_.append(0, {2, 3});
+  EXPECT_EQ(slots(store_.kv(0)), (std::vector<std::int32_t>{0, 1, 3, -1, -1, -1}));
+  EXPECT_EQ(slots(store_.kv(1)), (std::vector<std::int32_t>{2, -1, -1, -1, -1, -1}));
+  EXPECT_EQ(slots(store_.gradients(0)), std::vector<std::int32_t>(6, -1));
+  EXPECT_EQ(store_.kv_pool().in_use(), 4);
+  EXPECT_EQ(store_.gradient_pool().in_use(), 0);
+}
+
+TEST_F(KvStores, AppendingTwiceIsAnError) {
+  store_.append(1, {1, 3});
+  EXPECT_THROW(store_.append(1, {2, 3}), InternalError);
+  EXPECT_NO_THROW(store_.append(0, {2, 3}));
+}
+
+TEST_F(KvStores, KnowsItsLayersAndPages) {
+  EXPECT_ANY_THROW(store_.append(2, {0, 1}));
+  EXPECT_ANY_THROW(store_.append(0, {5, 7}));
+  EXPECT_ANY_THROW(store_.touch_gradients(0, {6, 7}));
+  EXPECT_ANY_THROW(store_.kv(2));
+}
+
+TEST_F(KvStores, ViewsNameShapeAndStrides) {
+  store_.append(0, {0, 3});
+  const PagesView view = store_.kv(0);
+  EXPECT_EQ(view.base, store_.kv_pool().base());
+  EXPECT_EQ(view.page_bytes, kShape.page_bytes());
+  EXPECT_EQ(view.page_tokens, 5);
+  EXPECT_EQ(view.kv_heads, 3);
+  EXPECT_EQ(view.head_size, 4);
+  EXPECT_EQ(view.dtype, DType::kF32);
+  EXPECT_EQ(view.plane(2, 0), store_.kv_pool().page(2));
+  EXPECT_EQ(view.plane(2, 1), store_.kv_pool().page(2) + 5 * 3 * 4 * 4);
+}
+
+TEST_F(KvStores, GradientsAreZeroAtFirstTouchOnly) {
+  store_.append(0, {0, 2});
+  store_.touch_gradients(0, {1, 2});
+  fill(store_.gradients(0), 1);
+  store_.touch_gradients(0, {0, 2});  // page 1 is there already and keeps its values
+  EXPECT_TRUE(is_zero(store_.gradients(0), 0));
+  EXPECT_FALSE(is_zero(store_.gradients(0), 1));
+  EXPECT_EQ(store_.gradient_pool().in_use(), 2);
+}
+
+TEST_F(KvStores, AReusedGradientSlotIsZeroAgain) {
+  store_.append(0, {0, 1});
+  store_.touch_gradients(0, {0, 1});
+  fill(store_.gradients(0), 0);
+  const std::int32_t slot = store_.gradients(0).slots[0];
+  store_.release(0, {0, 1});
+  store_.touch_gradients(1, {4, 5});
+  ASSERT_EQ(store_.gradients(1).slots[4], slot);
+  EXPECT_TRUE(is_zero(store_.gradients(1), 4));
+}
+
+TEST_F(KvStores, ReleaseReturnsBoth) {
+  store_.append(0, {0, 3});
+  store_.append(1, {0, 3});
+  store_.touch_gradients(0, {1, 3});
+  store_.release(0, {1, 3});
+  EXPECT_EQ(store_.kv_pool().in_use(), 4);
+  EXPECT_EQ(store_.gradient_pool().in_use(), 0);
+  EXPECT_EQ(slots(store_.kv(0)), (std::vector<std::int32_t>{0, -1, -1, -1, -1, -1}));
+  EXPECT_EQ(slots(store_.gradients(0)), std::vector<std::int32_t>(6, -1));
+  EXPECT_EQ(store_.kv_pool().peak(), 6);
+  EXPECT_EQ(store_.gradient_pool().peak(), 2);
+  store_.release(0, {1, 3});  // nothing is left to return
+  EXPECT_EQ(store_.kv_pool().in_use(), 4);
+}
+
+TEST_F(KvStores, ReleaseAllEndsEverything) {
+  store_.append(0, {0, 3});
+  store_.append(1, {3, 6});
+  store_.touch_gradients(1, {2, 5});
+  store_.release_all();
+  EXPECT_EQ(store_.kv_pool().in_use(), 0);
+  EXPECT_EQ(store_.gradient_pool().in_use(), 0);
+  for (const std::int64_t layer : {0, 1}) {
+    EXPECT_EQ(slots(store_.kv(layer)), std::vector<std::int32_t>(6, -1));
+    EXPECT_EQ(slots(store_.gradients(layer)), std::vector<std::int32_t>(6, -1));
+  }
+  EXPECT_NO_THROW(store_.append(0, {0, 6}));
+}
+
+// Addresses alone: nothing of this size is allocated or read.
+TEST(PagesView, AddressesPastTwoGigabytes) {
+  const std::uintptr_t base = std::uintptr_t{1} << 40;
+  const std::vector<std::int32_t> slots = {0, 100'000, 2'147'483'646, -1};
+  PagesView view;
+  view.base = reinterpret_cast<std::byte*>(base);
+  view.slots = slots.data();
+  view.page_bytes = 2 * 128 * 8 * 128 * 4;
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(view.plane(0, 1)), base + 524288);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(view.plane(1, 0)), base + 104'857'600'000);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(view.plane(2, 1)),
+            base + 2'147'483'646ull * 1'048'576ull + 524288);
+}
+
+// On the shapes device a pool may be larger than any memory; its base is null, so an address is an offset.
+TEST(PagePool, PagesPastTwoGigabytes) {
+  const std::int64_t page_bytes = std::int64_t{1} << 20, capacity = 1'000'000;
+  const PagePool pool(shapes_device(), page_bytes, capacity, "pages");
+  EXPECT_EQ(pool.page(999'999) - pool.base(), 999'999 * page_bytes);
+}
+
+}  // namespace
+}  // namespace longstride

@@ -1,0 +1,81 @@
+#include "schedule/numerics.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/data/temp_directory.h"
+
+namespace longstride {
+namespace {
+
+NumericsRecord example() {
+  NumericsRecord record;
+  record.chunk_tokens = 4096;
+  record.page_tokens = 128;
+  record.head_block_rows = 256;
+  record.kv_gradient_dtype = "bf16";
+  record.determinism = "fast";
+  record.device = "cpu";
+  record.kernels = "OpenBLAS 0.3.21 Haswell";
+  return record;
+}
+
+Json as_json(const NumericsRecord& record) { return Json::parse(to_json(record).dump()); }
+
+TEST(NumericsRecord, ComesBackFromJson) {
+  EXPECT_EQ(numerics_from_json(as_json(example()), "here"), example());
+}
+
+// A field that is added to the record but not to its JSON would be lost in checkpoints.
+TEST(NumericsRecord, JsonHoldsEveryField) {
+  const auto names = {"chunk_tokens", "page_tokens", "head_block_rows", "kv_gradient_dtype",
+                      "determinism",  "device",      "kernels"};
+  const Json json = as_json(example());
+  EXPECT_EQ(json.size(), names.size());
+  for (const char* name : names) EXPECT_TRUE(json.contains(name)) << name;
+  EXPECT_EQ(sizeof(NumericsRecord), 3 * sizeof(std::int64_t) + 4 * sizeof(std::string));
+}
+
+TEST(NumericsRecord, DamageIsNamed) {
+  for (const auto& [key, value] : as_json(example()).items()) {
+    Json missing = as_json(example());
+    missing.erase(key);
+    EXPECT_TRUE(says(error_of([&] { numerics_from_json(missing, "state.json"); }),
+                     {"state.json", "damaged", key, "another checkpoint"}));
+    std::vector<Json> wrong = {nullptr, Json::array(), Json::object()};
+    if (value.is_string())
+      wrong.insert(wrong.end(), {7, 1.5, true});
+    else
+      wrong.insert(wrong.end(), {"4096", 1.5, true, 0, -128, 18446744073709551615ull});
+    for (const Json& bad : wrong) {
+      Json json = as_json(example());
+      json[key] = bad;
+      EXPECT_TRUE(says(error_of([&] { numerics_from_json(json, "state.json"); }),
+                       {"state.json", "damaged"}))
+          << key << " = " << bad;
+    }
+  }
+  for (const Json& json : {Json(nullptr), Json(3), Json("text"), Json::array()})
+    EXPECT_TRUE(says(error_of([&] { numerics_from_json(json, "state.json"); }), {"state.json"}));
+}
+
+TEST(DescribeDifference, NamesWhatDiffers) {
+  EXPECT_EQ(describe_difference(example(), example()), "");
+  NumericsRecord there = example();
+  there.chunk_tokens = 512;
+  EXPECT_EQ(describe_difference(example(), there), "chunk_tokens: 4096 here, 512 there");
+  there.device = "cuda";
+  EXPECT_EQ(describe_difference(example(), there),
+            "chunk_tokens: 4096 here, 512 there; device: \"cpu\" here, \"cuda\" there");
+}
+
+TEST(DescribeDifference, SeesEveryField) {
+  for (const auto& [key, value] : as_json(example()).items()) {
+    Json changed = as_json(example());
+    changed[key] = value.is_string() ? Json("other") : Json(1);
+    const std::string text = describe_difference(example(), numerics_from_json(changed, "here"));
+    EXPECT_TRUE(text.starts_with(key + ": ")) << text;
+  }
+}
+
+}  // namespace
+}  // namespace longstride

@@ -1,0 +1,183 @@
+#include "schedule/step_schedule.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "tests/schedule/random_layout.h"
+
+namespace longstride {
+namespace {
+
+using testing::pick;
+using testing::random_layout;
+using testing::random_window;
+
+using Pages = std::set<std::pair<std::int64_t, std::int64_t>>;  // (layer, page)
+
+// Runs a schedule on plain sets, page by page, and checks each task against what exists at that time.
+class Simulator {
+ public:
+  Simulator(const SequenceLayout& layout, const ScheduleOptions& options)
+      : layout_(layout), options_(options), layers_(static_cast<std::int64_t>(options.windows.size())) {}
+
+  void run(const StepSchedule& schedule) {
+    for (const Episode& episode : schedule.episodes) {
+      std::set<std::int64_t> chunks;
+      for (const Task& task : episode.tasks) {
+        chunks.insert(task.chunk);
+        if (task.kind == TaskKind::kLayerForward) forward(task);
+        if (task.kind == TaskKind::kLayerBackward) backward(task);
+      }
+      ASSERT_EQ(static_cast<std::int64_t>(chunks.size()), episode.chunks);
+      ASSERT_TRUE(kept_.empty()) << "an episode ends with activations kept";
+    }
+    const std::int64_t all = layout_.chunks() * layers_;
+    EXPECT_EQ(static_cast<std::int64_t>(appended_.size()), all);
+    ASSERT_EQ(static_cast<std::int64_t>(backward_.size()), all);
+    // Chunks in reverse, and each chunk's layers in reverse.
+    EXPECT_TRUE(std::is_sorted(backward_.rbegin(), backward_.rend()));
+    EXPECT_TRUE(kv_.empty());
+    EXPECT_TRUE(gradients_.empty());
+    EXPECT_EQ(schedule.peak_kv_pages, peak_kv_);
+    EXPECT_EQ(schedule.peak_gradient_pages, peak_gradients_);
+  }
+
+ private:
+  using Place = std::pair<std::int64_t, std::int64_t>;  // (chunk, layer)
+
+  // What the queries of the chunk see, token by token.
+  std::set<std::int64_t> seen_pages(const Task& task) const {
+    std::set<std::int64_t> pages;
+    const std::int64_t begin = layout_.chunk_begin(task.chunk);
+    for (std::int64_t t = begin; t < begin + layout_.chunk_size(task.chunk); ++t)
+      for (std::int64_t s = layout_.first_visible(t, options_.windows[static_cast<std::size_t>(task.layer)]);
+           s <= t; ++s)
+        pages.insert(s / layout_.page_tokens);
+    return pages;
+  }
+
+  void expect_visits(const Task& task) {
+    std::set<std::int64_t> visited;
+    for (std::int64_t p = task.visited.begin; p < task.visited.end; ++p) {
+      visited.insert(p);
+      EXPECT_TRUE(kv_.contains({task.layer, p})) << "page " << p << " is visited but not there";
+    }
+    EXPECT_EQ(visited, seen_pages(task));
+  }
+
+  void forward(const Task& task) {
+    const Place place{task.chunk, task.layer};
+    if (task.append) {
+      EXPECT_TRUE(appended_.insert(place).second) << "appended twice";
+      EXPECT_EQ(task.appended, layout_.chunk_pages(task.chunk));
+      for (std::int64_t p = task.appended.begin; p < task.appended.end; ++p)
+        EXPECT_TRUE(kv_.insert({task.layer, p}).second) << "page " << p << " exists already";
+    } else {
+      EXPECT_TRUE(appended_.contains(place)) << "recomputed before its first time";
+      EXPECT_EQ(task.appended.size(), 0);
+    }
+    EXPECT_EQ(task.only_kv, !task.keep && task.layer == layers_ - 1);
+    expect_visits(task);
+    if (task.keep) EXPECT_TRUE(kept_.insert(place).second) << "kept twice";
+    peak_kv_ = std::max(peak_kv_, static_cast<std::int64_t>(kv_.size()));
+  }
+
+  void backward(const Task& task) {
+    EXPECT_EQ(kept_.erase({task.chunk, task.layer}), 1u) << "backward without kept activations";
+    backward_.emplace_back(task.chunk, task.layer);
+    expect_visits(task);
+    for (std::int64_t p = task.visited.begin; p < task.visited.end; ++p)
+      gradients_.insert({task.layer, p});
+    peak_gradients_ = std::max(peak_gradients_, static_cast<std::int64_t>(gradients_.size()));
+    EXPECT_EQ(task.freed, layout_.chunk_pages(task.chunk));
+    for (std::int64_t p = task.freed.begin; p < task.freed.end; ++p) {
+      EXPECT_EQ(kv_.erase({task.layer, p}), 1u) << "page " << p << " is freed twice";
+      EXPECT_EQ(gradients_.erase({task.layer, p}), 1u) << "page " << p << " has no gradient";
+    }
+  }
+
+  const SequenceLayout& layout_;
+  const ScheduleOptions& options_;
+  std::int64_t layers_, peak_kv_ = 0, peak_gradients_ = 0;
+  std::set<Place> appended_, kept_;
+  std::vector<Place> backward_;
+  Pages kv_, gradients_;
+};
+
+TEST(StepSchedule, KeepsItsPromisesOnRandomLayouts) {
+  Random random(31);
+  for (int i = 0; i < 1000; ++i) {
+    const SequenceLayout layout = random_layout(random);
+    ScheduleOptions options;
+    for (std::int64_t l = pick(random, 1, 4); l > 0; --l) options.windows.push_back(random_window(random));
+    options.keep_chunks = pick(random, 1, 5);
+    SCOPED_TRACE(fmt::format("case {}: {} tokens, chunks of {}, pages of {}, keep {}", i, layout.tokens,
+                             layout.chunk_tokens, layout.page_tokens, options.keep_chunks));
+    Simulator(layout, options).run(make_step_schedule(layout, options));
+    if (HasFailure()) return;
+  }
+}
+
+// (kind, chunk, layer) of an episode, in order.
+std::vector<std::tuple<TaskKind, std::int64_t, std::int64_t>> order_of(const Episode& episode) {
+  std::vector<std::tuple<TaskKind, std::int64_t, std::int64_t>> order;
+  for (const Task& task : episode.tasks) order.emplace_back(task.kind, task.chunk, task.layer);
+  return order;
+}
+
+TEST(StepSchedule, OrderOfAStep) {
+  using enum TaskKind;
+  const SequenceLayout layout{20, 8, 4, {0}};  // three chunks
+  const StepSchedule schedule = make_step_schedule(layout, {{0, 0}, 2});
+  ASSERT_EQ(schedule.episodes.size(), 3u);
+  EXPECT_EQ(schedule.episodes[0].kind, EpisodeKind::kForward);
+  EXPECT_EQ(order_of(schedule.episodes[0]),
+            (decltype(order_of({})){{kEmbed, 0, -1}, {kLayerForward, 0, 0}, {kLayerForward, 0, 1}}));
+  EXPECT_EQ(schedule.episodes[1].kind, EpisodeKind::kKept);
+  EXPECT_EQ(schedule.episodes[1].chunks, 2);
+  EXPECT_EQ(order_of(schedule.episodes[1]),
+            (decltype(order_of({})){{kEmbed, 1, -1},
+                                    {kLayerForward, 1, 0},
+                                    {kLayerForward, 1, 1},
+                                    {kEmbed, 2, -1},
+                                    {kLayerForward, 2, 0},
+                                    {kLayerForward, 2, 1},
+                                    {kHead, 2, -1},
+                                    {kLayerBackward, 2, 1},
+                                    {kLayerBackward, 2, 0},
+                                    {kEmbedBackward, 2, -1},
+                                    {kHead, 1, -1},
+                                    {kLayerBackward, 1, 1},
+                                    {kLayerBackward, 1, 0},
+                                    {kEmbedBackward, 1, -1}}));
+  EXPECT_EQ(schedule.episodes[2].kind, EpisodeKind::kReplay);
+  EXPECT_EQ(order_of(schedule.episodes[2]),
+            (decltype(order_of({})){{kEmbed, 0, -1},
+                                    {kLayerForward, 0, 0},
+                                    {kLayerForward, 0, 1},
+                                    {kHead, 0, -1},
+                                    {kLayerBackward, 0, 1},
+                                    {kLayerBackward, 0, 0},
+                                    {kEmbedBackward, 0, -1}}));
+  EXPECT_EQ(schedule.peak_kv_pages, 10);
+  EXPECT_EQ(schedule.peak_gradient_pages, 9);  // of the last layer one page is gone before the first layer's come
+}
+
+TEST(StepSchedule, AWindowBoundsTheGradientPages) {
+  const SequenceLayout layout{4096, 16, 4, {0}};
+  EXPECT_EQ(make_step_schedule(layout, {{0}, 1}).peak_gradient_pages, 1024);
+  EXPECT_EQ(make_step_schedule(layout, {{8}, 1}).peak_gradient_pages, 6);
+}
+
+TEST(StepSchedule, RefusesNoLayersAndNothingKept) {
+  const SequenceLayout layout{20, 8, 4, {0}};
+  EXPECT_THROW(make_step_schedule(layout, {{}, 1}), InternalError);
+  EXPECT_THROW(make_step_schedule(layout, {{0}, 0}), InternalError);
+  EXPECT_THROW(make_step_schedule({20, 7, 4, {0}}, {{0}, 1}), Error);
+}
+
+}  // namespace
+}  // namespace longstride
