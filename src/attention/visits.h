@@ -1,5 +1,5 @@
-// Visit lists: for each query page of a chunk the KV pages it visits, and the transpose. Dense and sliding-window
-// attention and packed documents all come from the layout's first visible key.
+// Visit lists: for each query page of a chunk the KV pages it visits, and the transpose. Dense and
+// sliding-window attention and packed documents all come from the layout's first visible key.
 #pragma once
 
 #include <cstdint>

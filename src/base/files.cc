@@ -24,15 +24,28 @@ namespace fs = std::filesystem;
   const char* hint = "";
   switch (error) {
     case ENOTDIR:
-    case EEXIST: hint = "a part of the path is a file, not a directory: choose another path"; break;
-    case ENOENT: hint = "check the path"; break;
+    case EEXIST:
+      hint = "a part of the path is a file, not a directory: choose another path";
+      break;
+    case ENOENT:
+      hint = "check the path";
+      break;
     case EACCES:
     case EROFS:
-    case EPERM: hint = "check the permissions, or choose another directory"; break;
+    case EPERM:
+      hint = "check the permissions, or choose another directory";
+      break;
     case ENOSPC:
-    case EDQUOT: hint = "free some disk space, or choose another directory; earlier saves are untouched"; break;
-    case EFBIG: hint = "raise the file size limit (ulimit -f), or choose another directory; earlier saves are untouched"; break;
-    default: break;
+    case EDQUOT:
+      hint = "free some disk space, or choose another directory; earlier saves are untouched";
+      break;
+    case EFBIG:
+      hint =
+          "raise the file size limit (ulimit -f), or choose another directory; earlier saves are "
+          "untouched";
+      break;
+    default:
+      break;
   }
   throw Error(fmt::format("cannot {} {}: {}", doing, path.string(), std::strerror(error)), hint);
 }
@@ -46,7 +59,9 @@ void sync_path(const fs::path& path) {
   if (failed != 0 && failed != EINVAL) fail("sync", path, failed);
 }
 
-fs::path parent_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
+fs::path parent_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
 
 XXH3_state_t* hash_of(void* p) { return static_cast<XXH3_state_t*>(p); }
 
@@ -61,7 +76,8 @@ MappedFile::MappedFile(const fs::path& path) : path_(path) {
   struct stat info {};
   if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
     ::close(fd);
-    throw Error(fmt::format("{}: not a regular file", path.string()), "name a file, not a directory or a device");
+    throw Error(fmt::format("{}: not a regular file", path.string()),
+                "name a file, not a directory or a device");
   }
   size_ = static_cast<std::size_t>(info.st_size);
   if (size_ > 0) {
@@ -122,7 +138,9 @@ void FileWriter::write(std::span<const std::byte> bytes) {
   written_ += bytes.size();
 }
 
-void FileWriter::write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
+void FileWriter::write(std::string_view text) {
+  write(std::as_bytes(std::span(text.data(), text.size())));
+}
 
 void FileWriter::finish() {
   LS_CHECK(fd_ >= 0, "{} is finished", path_.string());
@@ -138,7 +156,9 @@ std::uint64_t checksum_of_file(const fs::path& path) {
   return XXH3_64bits(file.bytes().data(), file.bytes().size());
 }
 
-std::uint64_t checksum_of_text(std::string_view text) { return XXH3_64bits(text.data(), text.size()); }
+std::uint64_t checksum_of_text(std::string_view text) {
+  return XXH3_64bits(text.data(), text.size());
+}
 
 void write_file_atomic(const fs::path& path, std::string_view text) {
   const fs::path temporary = path.string() + kUnfinished + std::to_string(::getpid());
@@ -156,7 +176,8 @@ void write_file_atomic(const fs::path& path, std::string_view text) {
 
 DirectoryWriter::DirectoryWriter(fs::path target) : target_(std::move(target)) {
   if (!target_.has_filename()) target_ = target_.parent_path();  // "out/" means "out"
-  temporary_ = parent_of(target_) / ("." + target_.filename().string() + kUnfinished + std::to_string(::getpid()));
+  temporary_ = parent_of(target_) /
+               ("." + target_.filename().string() + kUnfinished + std::to_string(::getpid()));
   std::error_code ignored;
   fs::remove_all(temporary_, ignored);
   make_writable_directory(temporary_);
@@ -173,13 +194,15 @@ void DirectoryWriter::commit() {
   sync_path(temporary_);
   std::error_code ignored;
   if (!fs::exists(target_, ignored)) {
-    if (::rename(temporary_.c_str(), target_.c_str()) != 0) fail("rename into place", target_, errno);
+    if (::rename(temporary_.c_str(), target_.c_str()) != 0)
+      fail("rename into place", target_, errno);
     committed_ = true;
     sync_path(parent_of(target_));
     return;
   }
-  // The two change names in one call, so that a process killed here leaves the old one or the new one under the target's
-  // name. The old one is dropped, under the temporary's name, once that is on the disk.
+  // The two change names in one call, so that a process killed here leaves the old one or the new
+  // one under the target's name. The old one is dropped, under the temporary's name, once that is
+  // on the disk.
   if (::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) == 0) {
     committed_ = true;
     sync_path(parent_of(target_));
@@ -187,8 +210,8 @@ void DirectoryWriter::commit() {
     return;
   }
   if (errno != EINVAL && errno != ENOSYS) fail("replace", target_, errno);
-  // A file system that cannot do that (network ones): the old one steps aside, under a name that is not taken for a
-  // leftover, and is dropped once the new one has its name.
+  // A file system that cannot do that (network ones): the old one steps aside, under a name that is
+  // not taken for a leftover, and is dropped once the new one has its name.
   const fs::path old = target_.string() + ".replaced-" + std::to_string(::getpid());
   if (::rename(target_.c_str(), old.c_str()) != 0) fail("move aside", target_, errno);
   if (::rename(temporary_.c_str(), target_.c_str()) != 0) {
@@ -210,7 +233,8 @@ void make_writable_directory(const fs::path& path) {
   std::error_code error;
   fs::create_directories(path, error);
   if (error) fail("create directory", path, error.value());
-  // Asking the kernel beats asking the mode bits: a read-only file system or a quota says no here and not later.
+  // Asking the kernel beats asking the mode bits: a read-only file system or a quota says no here
+  // and not later.
   std::string probe = (path / ".probe-XXXXXX").string();
   const int fd = ::mkstemp(probe.data());
   if (fd < 0) fail("write in directory", path, errno);

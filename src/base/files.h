@@ -11,7 +11,8 @@
 
 namespace longstride {
 
-// A whole file mapped read-only. Movable; unmapped on destruction. An empty file maps to an empty span.
+// A whole file mapped read-only. Movable; unmapped on destruction. An empty file maps to an empty
+// span.
 class MappedFile {
  public:
   MappedFile() = default;
@@ -30,8 +31,8 @@ class MappedFile {
 
 std::string read_text(const std::filesystem::path& path);
 
-// Sequential writer with a running XXH3-64 of all bytes written. `finish` flushes to the disk (fsync) and
-// closes; a writer destroyed without `finish` leaves a file that must not be used.
+// Sequential writer with a running XXH3-64 of all bytes written. `finish` flushes to the disk
+// (fsync) and closes; a writer destroyed without `finish` leaves a file that must not be used.
 class FileWriter {
  public:
   explicit FileWriter(const std::filesystem::path& path);
@@ -58,8 +59,9 @@ std::uint64_t checksum_of_text(std::string_view text);
 // Writes a temporary beside `path`, syncs it and renames it over `path`.
 void write_file_atomic(const std::filesystem::path& path, std::string_view text);
 
-// A directory that appears whole or not at all: fill `path()` (a hidden sibling of `target`), then `commit()`, which
-// syncs it and renames it to `target` (replacing an existing one). Without commit, the temporary is removed.
+// A directory that appears whole or not at all: fill `path()` (a hidden sibling of `target`), then
+// `commit()`, which syncs it and renames it to `target` (replacing an existing one). Without
+// commit, the temporary is removed.
 class DirectoryWriter {
  public:
   explicit DirectoryWriter(std::filesystem::path target);
@@ -74,7 +76,8 @@ class DirectoryWriter {
   bool committed_ = false;
 };
 
-// True for the names DirectoryWriter gives its temporaries, so that leftovers of a killed process can be found.
+// True for the names DirectoryWriter gives its temporaries, so that leftovers of a killed process
+// can be found.
 bool is_unfinished_directory(const std::filesystem::path& path);
 
 // Creates the directory and its parents; throws Error if it cannot be created or written to.

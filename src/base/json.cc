@@ -9,10 +9,13 @@ Json parse_json(const std::string& text, const std::string& where) {
   try {
     return Json::parse(text);
   } catch (const Json::exception& e) {
-    throw Error(fmt::format("{}: not valid JSON: {}", where, e.what()), "the file is damaged or was cut short; restore it");
+    throw Error(fmt::format("{}: not valid JSON: {}", where, e.what()),
+                "the file is damaged or was cut short; restore it");
   }
 }
 
-Json read_json(const std::filesystem::path& path) { return parse_json(read_text(path), path.string()); }
+Json read_json(const std::filesystem::path& path) {
+  return parse_json(read_text(path), path.string());
+}
 
 }  // namespace longstride

@@ -31,7 +31,9 @@ std::int64_t parse_size(std::string_view text, std::string_view what) {
                  "write a number with an optional unit: 4096, 128K, 1M, 1.5GiB");
   };
   std::size_t digits = 0;
-  while (digits < text.size() && (std::isdigit(static_cast<unsigned char>(text[digits])) || text[digits] == '.')) ++digits;
+  while (digits < text.size() &&
+         (std::isdigit(static_cast<unsigned char>(text[digits])) || text[digits] == '.'))
+    ++digits;
   if (digits == 0) throw bad("it does not start with a number");
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + digits, number);
@@ -44,9 +46,11 @@ std::int64_t parse_size(std::string_view text, std::string_view what) {
   std::int64_t whole = 0;
   if (text.substr(0, digits).find('.') == std::string_view::npos) {
     const auto [whole_end, whole_error] = std::from_chars(text.data(), text.data() + digits, whole);
-    if (whole_error != std::errc() || whole_end != text.data() + digits) throw bad("it is too large");
+    if (whole_error != std::errc() || whole_end != text.data() + digits)
+      throw bad("it is too large");
     std::int64_t result = 0;
-    if (__builtin_mul_overflow(whole, static_cast<std::int64_t>(factor), &result)) throw bad("it is too large");
+    if (__builtin_mul_overflow(whole, static_cast<std::int64_t>(factor), &result))
+      throw bad("it is too large");
     return result;
   }
   const double value = number * factor;

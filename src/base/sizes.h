@@ -1,5 +1,5 @@
-// Sizes as people write them: `128K`, `1M`, `118GiB`. K, M, G, T are powers of 1024 for tokens and bytes alike
-// (KiB, MiB, GiB, TiB are the same; KB, MB, GB, TB are powers of 1000).
+// Sizes as people write them: `128K`, `1M`, `118GiB`. K, M, G, T are powers of 1024 for tokens and
+// bytes alike (KiB, MiB, GiB, TiB are the same; KB, MB, GB, TB are powers of 1000).
 #pragma once
 
 #include <cstdint>

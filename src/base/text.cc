@@ -29,7 +29,8 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
   for (const std::string& candidate : candidates) {
     const std::size_t distance = edit_distance(word, candidate);
     // With every letter changed it is another word, however short.
-    if (distance < best_distance && distance < std::max(word.size(), candidate.size())) best = candidate, best_distance = distance;
+    if (distance < best_distance && distance < std::max(word.size(), candidate.size()))
+      best = candidate, best_distance = distance;
   }
   return best;
 }

@@ -31,14 +31,17 @@ int usable_cores() {
   std::string quota;
   double period = 0;
   if (quota_file >> quota >> period && quota != "max" && period > 0)
-    cores = std::min(cores, std::max(1, static_cast<int>(std::strtod(quota.c_str(), nullptr) / period)));
+    cores = std::min(cores,
+                     std::max(1, static_cast<int>(std::strtod(quota.c_str(), nullptr) / period)));
   return std::max(1, cores);
 }
 
 int default_threads() {
   if (const char* text = std::getenv("LONGSTRIDE_THREADS")) {
     const int n = std::atoi(text);
-    if (n < 1 || n > 1024) throw Error(fmt::format("LONGSTRIDE_THREADS is '{}'", text), "set it to a number from 1 to 1024, or unset it");
+    if (n < 1 || n > 1024)
+      throw Error(fmt::format("LONGSTRIDE_THREADS is '{}'", text),
+                  "set it to a number from 1 to 1024, or unset it");
     return n;
   }
   return usable_cores();

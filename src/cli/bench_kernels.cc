@@ -19,12 +19,22 @@ struct Options {
 
 int bench_kernels(const Options& o) {
   const std::unique_ptr<Device> device = make_device(o.device);
-  OrderedJson json = {{"device", device->name()}, {"threads", thread_count()}, {"kernels", ops::kernel_libraries(*device)}, {"rows", OrderedJson::array()}};
+  OrderedJson json = {{"device", device->name()},
+                      {"threads", thread_count()},
+                      {"kernels", ops::kernel_libraries(*device)},
+                      {"rows", OrderedJson::array()}};
   for (const ops::BenchmarkRow& row : ops::run_benchmarks(*device, o.filter, o.seconds)) {
-    log_info("{:<28} {:<44} {:>10.3f} ms {:>9.1f} {}", row.operation, row.shape, row.seconds * 1e3, row.rate, row.unit);
-    json["rows"].push_back({{"operation", row.operation}, {"shape", row.shape}, {"seconds", row.seconds}, {"rate", row.rate}, {"unit", row.unit}});
+    log_info("{:<28} {:<44} {:>10.3f} ms {:>9.1f} {}", row.operation, row.shape, row.seconds * 1e3,
+             row.rate, row.unit);
+    json["rows"].push_back({{"operation", row.operation},
+                            {"shape", row.shape},
+                            {"seconds", row.seconds},
+                            {"rate", row.rate},
+                            {"unit", row.unit}});
   }
-  if (json["rows"].empty()) throw Error(fmt::format("no operation has '{}' in its name", o.filter), "longstride bench kernels without --filter lists them all");
+  if (json["rows"].empty())
+    throw Error(fmt::format("no operation has '{}' in its name", o.filter),
+                "longstride bench kernels without --filter lists them all");
   write_bench_json(o.json, json);
   return 0;
 }
@@ -35,7 +45,9 @@ void add_bench_kernels(CLI::App& bench, Action& action) {
   auto o = std::make_shared<Options>();
   CLI::App* command = bench.add_subcommand("kernels", "every operation at typical shapes");
   command->add_option("--filter", o->filter, "only operations whose name contains this");
-  command->add_option("--seconds", o->seconds, "time spent on each")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--seconds", o->seconds, "time spent on each")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   command->add_option("--json", o->json, "write the figures to this file instead of stdout");
   add_device_option(*command, o->device);
   command->callback([o, &action] { action = [o] { return bench_kernels(*o); }; });

@@ -1,4 +1,5 @@
-// longstride bench step: one training step (forward and backward, no update) of a built-in shape with random weights.
+// longstride bench step: one training step (forward and backward, no update) of a built-in shape
+// with random weights.
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -19,8 +20,10 @@ namespace longstride::cli {
 namespace {
 
 struct Options {
-  std::string preset, context, chunk = "1024", page = "128", attention = "dense", window, dtype = "f32", json, device = "auto";
+  std::string preset, context, chunk = "1024", page = "128", attention = "dense", window,
+                               dtype = "f32", json, device = "auto";
   std::int64_t layers = 0, repeat = 1, keep_chunks = 1;
+  bool rebuild_feed_forward = false;
 };
 
 ModelConfig shape_of(const Options& o) {
@@ -28,7 +31,9 @@ ModelConfig shape_of(const Options& o) {
   if (o.layers > 0) config.layers = o.layers;
   std::int64_t window = 0;
   if (o.attention == "window") {
-    if (o.window.empty()) throw Error("--attention window needs its size", "add --window TOKENS, for instance --window 1024");
+    if (o.window.empty())
+      throw Error("--attention window needs its size",
+                  "add --window TOKENS, for instance --window 1024");
     window = parse_size(o.window, "--window");
     if (window < 1) throw Error("--window is 0", "a query sees at least itself: give 1 or more");
   } else if (!o.window.empty()) {
@@ -48,71 +53,94 @@ int bench_step(const Options& o) {
   const std::int64_t context = parse_size(o.context, "--context");
   if (context < 2) throw Error(fmt::format("--context is {}", context), "give at least 2 tokens");
   const std::unique_ptr<Device> device = make_device(o.device);
-  const NumericsRecord numerics = choose_numerics(*device, config, parse_size(o.chunk, "--chunk"), parse_size(o.page, "--page"));
-  if (const std::int64_t kv = kv_bytes_needed(config, numerics, context), free = device->available_bytes(); kv > free)
-    throw Error(fmt::format("--context {}: the KV pages alone need {} and the device has {} free", o.context, format_bytes(static_cast<double>(kv)), format_bytes(static_cast<double>(free))),
+  const NumericsRecord numerics = choose_numerics(*device, config, parse_size(o.chunk, "--chunk"),
+                                                  parse_size(o.page, "--page"));
+  if (const std::int64_t kv = kv_bytes_needed(config, numerics, context),
+      free = device->available_bytes();
+      kv > free)
+    throw Error(fmt::format("--context {}: the KV pages alone need {} and the device has {} free",
+                            o.context, format_bytes(static_cast<double>(kv)),
+                            format_bytes(static_cast<double>(free))),
                 "give a shorter --context or fewer --layers");
-  const DType dtype = o.dtype == "bf16" ? DType::kBF16 : o.dtype == "f16" ? DType::kF16 : DType::kF32;
-  ParameterSet weights(*device, config, dtype, "weights"), gradients(*device, config, DType::kF32, "gradients");
+  const DType dtype = o.dtype == "bf16"  ? DType::kBF16
+                      : o.dtype == "f16" ? DType::kF16
+                                         : DType::kF32;
+  ParameterSet weights(*device, config, dtype, "weights"),
+      gradients(*device, config, DType::kF32, "gradients");
   initialize_random(weights, config, 0);
   gradients.zero();
 
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(context)), targets(tokens.size(), -100);
   Random random(1);
-  for (std::int32_t& t : tokens) t = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(config.vocabulary)));
+  for (std::int32_t& t : tokens)
+    t = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(config.vocabulary)));
   std::copy(tokens.begin() + 1, tokens.end(), targets.begin());
   const std::vector<std::int64_t> documents = {0};
 
   const std::int64_t baseline_rss = resident_bytes();
   const bool own_peak = reset_peak_resident_bytes();
-  StepRunner runner(config, weights, gradients, numerics, {context, o.keep_chunks});
+  StepRunner runner(config, weights, gradients, numerics,
+                    {context, o.keep_chunks, o.rebuild_feed_forward});
   Timing best;
   for (std::int64_t i = 0; i < std::max<std::int64_t>(1, o.repeat); ++i) {
     gradients.zero();
     const auto start = std::chrono::steady_clock::now();
-    const SequenceResult result = runner.run({tokens, targets, documents}, 1.0 / static_cast<double>(context - 1));
-    const double total = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const SequenceResult result =
+        runner.run({tokens, targets, documents}, 1.0 / static_cast<double>(context - 1));
+    const double total =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (i == 0 || total < best.total) best = {total, result};
   }
   const std::int64_t peak_rss = peak_resident_bytes();
 
   const std::int64_t lengths[] = {context};
   const StepMemory& m = runner.memory();
-  OrderedJson json = {
-      {"preset", o.preset},
-      {"context", context},
-      {"chunk", numerics.chunk_tokens},
-      {"page", numerics.page_tokens},
-      {"attention", o.attention},
-      {"window", config.windows.front()},
-      {"layers", config.layers},
-      {"device", device->name()},
-      {"threads", thread_count()},
-      {"repeat", o.repeat},
-      {"loss", best.result.loss_sum / static_cast<double>(best.result.counted)},
-      {"tokens_per_s", static_cast<double>(context) / best.total},
-      {"model_tflops", flops_of(config, lengths) / best.total * 1e-12},
-      {"seconds", {{"total", best.total}, {"forward", best.result.forward_s}, {"recompute", best.result.recompute_s}, {"backward", best.result.backward_s}}},
-      {"memory",
-       {{"weights", weights.bytes()},
-        {"gradients", gradients.bytes()},
-        {"kv_pages", m.kv_pages},
-        {"kv_gradient_pages", m.kv_gradient_pages},
-        {"workspace", m.workspace},
-        {"workspace_bound", m.workspace_bound},
-        {"kv_pages_peak", runner.store().kv_pool().peak()},
-        {"kv_gradient_pages_peak", runner.store().gradient_pool().peak()},
-        {"planned_step_bytes", m.total()},
-        {"baseline_rss", baseline_rss},
-        {"peak_rss", peak_rss},
-        {"peak_rss_is_of_the_step", own_peak},
-        {"step_bytes", peak_rss - baseline_rss}}},
-      {"numerics", to_json(numerics)}};
+  OrderedJson json = {{"preset", o.preset},
+                      {"context", context},
+                      {"chunk", numerics.chunk_tokens},
+                      {"page", numerics.page_tokens},
+                      {"attention", o.attention},
+                      {"window", config.windows.front()},
+                      {"rebuild_feed_forward", o.rebuild_feed_forward},
+                      {"layers", config.layers},
+                      {"device", device->name()},
+                      {"threads", thread_count()},
+                      {"repeat", o.repeat},
+                      {"loss", best.result.loss_sum / static_cast<double>(best.result.counted)},
+                      {"tokens_per_s", static_cast<double>(context) / best.total},
+                      {"model_tflops", flops_of(config, lengths) / best.total * 1e-12},
+                      {"seconds",
+                       {{"total", best.total},
+                        {"forward", best.result.forward_s},
+                        {"recompute", best.result.recompute_s},
+                        {"backward", best.result.backward_s}}},
+                      {"memory",
+                       {{"weights", weights.bytes()},
+                        {"gradients", gradients.bytes()},
+                        {"kv_pages", m.kv_pages},
+                        {"kv_gradient_pages", m.kv_gradient_pages},
+                        {"workspace", m.workspace},
+                        {"workspace_bound", m.workspace_bound},
+                        {"kv_pages_peak", runner.store().kv_pool().peak()},
+                        {"kv_gradient_pages_peak", runner.store().gradient_pool().peak()},
+                        {"planned_step_bytes", m.total()},
+                        {"baseline_rss", baseline_rss},
+                        {"peak_rss", peak_rss},
+                        {"peak_rss_is_of_the_step", own_peak},
+                        {"step_bytes", peak_rss - baseline_rss}}},
+                      {"numerics", to_json(numerics)}};
   const auto bytes = [](std::int64_t b) { return format_bytes(static_cast<double>(b)); };
-  log_info("{} {} tokens, {}: {:.2f} s (forward {:.2f}, recompute {:.2f}, backward {:.2f}), {:.0f} tokens/s, {:.3f} model TFLOP/s", o.preset, context, o.attention, best.total, best.result.forward_s,
-           best.result.recompute_s, best.result.backward_s, static_cast<double>(context) / best.total, json["model_tflops"].get<double>());
-  log_info("memory beyond weights and gradients: {} measured, {} planned (KV {}, KV gradients {}, workspace {})", bytes(peak_rss - baseline_rss), bytes(m.total()), bytes(m.kv_pages),
-           bytes(m.kv_gradient_pages), bytes(m.workspace));
+  log_info(
+      "{} {} tokens, {}: {:.2f} s (forward {:.2f}, recompute {:.2f}, backward {:.2f}), {:.0f} "
+      "tokens/s, {:.3f} model TFLOP/s",
+      o.preset, context, o.attention, best.total, best.result.forward_s, best.result.recompute_s,
+      best.result.backward_s, static_cast<double>(context) / best.total,
+      json["model_tflops"].get<double>());
+  log_info(
+      "memory beyond weights and gradients: {} measured, {} planned (KV {}, KV gradients {}, "
+      "workspace {})",
+      bytes(peak_rss - baseline_rss), bytes(m.total()), bytes(m.kv_pages),
+      bytes(m.kv_gradient_pages), bytes(m.workspace));
   write_bench_json(o.json, json);
   return 0;
 }
@@ -128,17 +156,28 @@ void write_bench_json(const std::string& file, const OrderedJson& json) {
 
 void add_bench_step(CLI::App& bench, Action& action) {
   auto o = std::make_shared<Options>();
-  CLI::App* command = bench.add_subcommand("step", "one forward and backward pass of a built-in shape with random weights");
+  CLI::App* command = bench.add_subcommand(
+      "step", "one forward and backward pass of a built-in shape with random weights");
   command->add_option("--preset", o->preset, "built-in shape, e.g. qwen2.5-0.5b")->required();
   command->add_option("--context", o->context, "tokens of the sequence, e.g. 16K")->required();
   command->add_option("--chunk", o->chunk, "tokens of a chunk")->capture_default_str();
   command->add_option("--page", o->page, "tokens of a page")->capture_default_str();
-  command->add_option("--attention", o->attention, "dense, or window with --window")->check(CLI::IsMember({"dense", "window"}))->capture_default_str();
+  command->add_option("--attention", o->attention, "dense, or window with --window")
+      ->check(CLI::IsMember({"dense", "window"}))
+      ->capture_default_str();
   command->add_option("--window", o->window, "tokens a query sees, itself included");
   command->add_option("--layers", o->layers, "use only so many layers")->check(CLI::PositiveNumber);
-  command->add_option("--keep-chunks", o->keep_chunks, "last chunks that keep their activations")->check(CLI::PositiveNumber)->capture_default_str();
-  command->add_option("--dtype", o->dtype, "of the weights")->check(CLI::IsMember({"f32", "bf16", "f16"}))->capture_default_str();
-  command->add_option("--repeat", o->repeat, "runs; the fastest counts")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--keep-chunks", o->keep_chunks, "last chunks that keep their activations")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_flag("--rebuild-feed-forward", o->rebuild_feed_forward,
+                    "compute gate and up again in the backward pass: less workspace");
+  command->add_option("--dtype", o->dtype, "of the weights")
+      ->check(CLI::IsMember({"f32", "bf16", "f16"}))
+      ->capture_default_str();
+  command->add_option("--repeat", o->repeat, "runs; the fastest counts")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   command->add_option("--json", o->json, "write the figures to this file instead of stdout");
   add_device_option(*command, o->device);
   command->callback([o, &action] { action = [o] { return bench_step(*o); }; });

@@ -1,4 +1,5 @@
-// The subcommands: each adds itself to the parser and returns what to run when it was chosen. One file each.
+// The subcommands: each adds itself to the parser and returns what to run when it was chosen. One
+// file each.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -7,7 +8,8 @@
 
 namespace longstride::cli {
 
-// Exit status of the program: 0 success, 1 a broken invariant or another failure, 2 a user's mistake.
+// Exit status of the program: 0 success, 1 a broken invariant or another failure, 2 a user's
+// mistake.
 using Action = std::function<int()>;
 
 void add_train(CLI::App& app, Action& action);

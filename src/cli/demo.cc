@@ -1,5 +1,5 @@
-// longstride demo: trains a small model to recall facts from thousands of tokens back, then shows what one step needs
-// at growing contexts.
+// longstride demo: trains a small model to recall facts from thousands of tokens back, then shows
+// what one step needs at growing contexts.
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -31,7 +31,8 @@ struct Options {
 };
 
 // Paths are relative to `out`, where the file goes.
-TrainConfig demo_config(const fs::path& out, const RecallTask& task, const RecallData& data, const Options& o) {
+TrainConfig demo_config(const fs::path& out, const RecallTask& task, const RecallData& data,
+                        const Options& o) {
   TrainConfig c;
   c.model.path = "start";
   c.data.path = {data.tokens.lexically_relative(out)};
@@ -62,8 +63,10 @@ fs::path train_recall(const TrainConfig& config, Device& device) {
   callbacks.on_step = [&](const StepReport& report) {
     const StepRecord record = make_record(report, trainer.plan());
     metrics.append(record);
-    const std::string text = fmt::format("loss {:.3f}  recall {:3.0f}%  {:.0f} tokens/s", record.loss, 100 * record.accuracy, record.tokens_per_s);
-    if (report.step == 1 || report.step % every == 0) bar.print_line(fmt::format("  step {:>4}   {}", report.step, text));
+    const std::string text = fmt::format("loss {:.3f}  recall {:3.0f}%  {:.0f} tokens/s",
+                                         record.loss, 100 * record.accuracy, record.tokens_per_s);
+    if (report.step == 1 || report.step % every == 0)
+      bar.print_line(fmt::format("  step {:>4}   {}", report.step, text));
     bar.update(report.step, text);
   };
   callbacks.on_save = [&](const fs::path& path) { saved = path; };
@@ -76,64 +79,91 @@ struct ContextRow {
   std::int64_t context = 0, window = 0;
 };
 
-// Measured memory of one step, and what the same step would take with the whole sequence as one chunk.
-void show_context(const ModelConfig& trained, const ContextRow& row, std::int64_t chunk, Device& device) {
+// Measured memory of one step, and what the same step would take with the whole sequence as one
+// chunk.
+void show_context(const ModelConfig& trained, const ContextRow& row, std::int64_t chunk,
+                  Device& device) {
   ModelConfig config = trained;
   config.windows.assign(static_cast<std::size_t>(config.layers), row.window);
-  ParameterSet weights(device, config, DType::kF32, "weights"), gradients(device, config, DType::kF32, "gradients");
+  ParameterSet weights(device, config, DType::kF32, "weights"),
+      gradients(device, config, DType::kF32, "gradients");
   initialize_random(weights, config, 0);
   gradients.zero();
-  std::vector<std::int32_t> tokens(static_cast<std::size_t>(row.context)), targets(tokens.size(), -100);
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(row.context)),
+      targets(tokens.size(), -100);
   Random random(2);
-  for (std::int32_t& t : tokens) t = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(config.vocabulary)));
+  for (std::int32_t& t : tokens)
+    t = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(config.vocabulary)));
   std::copy(tokens.begin() + 1, tokens.end(), targets.begin());
   const std::vector<std::int64_t> documents = {0};
 
-  const NumericsRecord numerics = choose_numerics(device, config, chunk, 128), whole = choose_numerics(device, config, row.context, 128);
-  const StepMemory without_chunks = plan_step(config, weights.dtypes(), whole, {row.context, 1}).memory;
+  const NumericsRecord numerics = choose_numerics(device, config, chunk, 128),
+                       whole = choose_numerics(device, config, row.context, 128);
+  const StepMemory without_chunks =
+      plan_step(config, weights.dtypes(), whole, {row.context, 1}).memory;
   const std::int64_t before = resident_bytes();
   reset_peak_resident_bytes();
   StepRunner runner(config, weights, gradients, numerics, {row.context, 1});
-  const SequenceResult r = runner.run({tokens, targets, documents}, 1.0 / static_cast<double>(row.context - 1));
+  const SequenceResult r =
+      runner.run({tokens, targets, documents}, 1.0 / static_cast<double>(row.context - 1));
   const std::int64_t measured = peak_resident_bytes() - before;
   const double seconds = r.forward_s + r.recompute_s + r.backward_s;
   const auto bytes = [](std::int64_t b) { return format_bytes(static_cast<double>(b)); };
-  fmt::print("  {:>7}   {:<12} {:>7.1f} s   {:>11}   {:>11}   {:>11}   {:>13}\n", format_count(row.context), row.window == 0 ? "dense" : "window " + format_count(row.window), seconds,
-             bytes(runner.memory().workspace), bytes(runner.memory().kv_pages + runner.memory().kv_gradient_pages), bytes(measured), bytes(without_chunks.total()));
+  fmt::print("  {:>7}   {:<12} {:>7.1f} s   {:>11}   {:>11}   {:>11}   {:>13}\n",
+             format_count(row.context),
+             row.window == 0 ? "dense" : "window " + format_count(row.window), seconds,
+             bytes(runner.memory().workspace),
+             bytes(runner.memory().kv_pages + runner.memory().kv_gradient_pages), bytes(measured),
+             bytes(without_chunks.total()));
   std::fflush(stdout);
 }
 
 int demo(const Options& o) {
   const fs::path out = o.out;
-  if (fs::exists(out / "run")) throw Error(fmt::format("{} exists already", (out / "run").string()), "remove it, or choose another place with --out");
+  if (fs::exists(out / "run"))
+    throw Error(fmt::format("{} exists already", (out / "run").string()),
+                "remove it, or choose another place with --out");
   const RecallTask& task = o.task;
   const std::unique_ptr<Device> device = make_device("cpu");
 
-  fmt::print("Training a small model to recall facts.\n"
-             "Each sequence states {} facts, then {} tokens of noise, then asks {} questions: the answers lie\n"
-             "1,000 to {} tokens back. Chance is {:.0f}%. It runs in chunks of 1024 tokens, exactly as if at once.\n\n",
-             task.keys, task.context - task.keys - 2 * task.questions(task.context), task.questions(task.context), task.context, 100.0 / static_cast<double>(task.values));
+  fmt::print(
+      "Training a small model to recall facts.\n"
+      "Each sequence states {} facts, then {} tokens of noise, then asks {} questions: the answers "
+      "lie\n"
+      "1,000 to {} tokens back. Chance is {:.0f}%. It runs in chunks of 1024 tokens, exactly as if "
+      "at once.\n\n",
+      task.keys, task.context - task.keys - 2 * task.questions(task.context),
+      task.questions(task.context), task.context, 100.0 / static_cast<double>(task.values));
   std::fflush(stdout);
   make_writable_directory(out);
   write_recall_model(out / "start", task, static_cast<std::uint64_t>(o.seed));
-  const RecallData data = write_recall_data(out / "data", task, o.steps, static_cast<std::uint64_t>(o.seed));
+  const RecallData data =
+      write_recall_data(out / "data", task, o.steps, static_cast<std::uint64_t>(o.seed));
   write_file_atomic(out / "demo.toml", config_to_toml(demo_config(out, task, data, o)));
-  const TrainConfig config = load_train_config(out / "demo.toml", {});  // as `train` will read it to go on
+  const TrainConfig config =
+      load_train_config(out / "demo.toml", {});  // as `train` will read it to go on
   const fs::path saved = train_recall(config, *device);
 
   if (!o.skip_contexts) {
-    fmt::print("\nOne step of the same model at longer contexts (memory beyond weights and gradients):\n\n"
-               "  {:>7}   {:<12} {:>9}   {:>11}   {:>11}   {:>11}   {:>13}\n", "context", "attention", "time", "workspace", "KV pages", "measured", "whole at once");
+    fmt::print(
+        "\nOne step of the same model at longer contexts (memory beyond weights and gradients):\n\n"
+        "  {:>7}   {:<12} {:>9}   {:>11}   {:>11}   {:>11}   {:>13}\n",
+        "context", "attention", "time", "workspace", "KV pages", "measured", "whole at once");
     const ModelConfig model = ModelDirectory::open(saved).config();
-    for (const ContextRow& row : {ContextRow{4096, 0}, {16384, 0}, {65536, 4096}}) show_context(model, row, config.training.chunk, *device);
-    fmt::print("\n  measured: peak resident memory of the step.  whole at once: what the same step needs with the sequence\n"
-               "  in one chunk. The workspace stays the same at any context; what grows is pages of keys and values.\n");
+    for (const ContextRow& row : {ContextRow{4096, 0}, {16384, 0}, {65536, 4096}})
+      show_context(model, row, config.training.chunk, *device);
+    fmt::print(
+        "\n  measured: peak resident memory of the step.  whole at once: what the same step needs "
+        "with the sequence\n"
+        "  in one chunk. The workspace stays the same at any context; what grows is pages of keys "
+        "and values.\n");
   }
-  fmt::print("\nThe trained model, a Hugging Face directory:  {}\n\nTry next:\n"
-             "  longstride inspect {}\n"
-             "  longstride train {} --resume --training.steps={}\n"
-             "  longstride train examples/tiny.toml --dry-run\n",
-             saved.string(), saved.string(), (out / "demo.toml").string(), o.steps + 20);
+  fmt::print(
+      "\nThe trained model, a Hugging Face directory:  {}\n\nTry next:\n"
+      "  longstride inspect {}\n"
+      "  longstride train {} --resume --training.steps={}\n"
+      "  longstride train examples/tiny.toml --dry-run\n",
+      saved.string(), saved.string(), (out / "demo.toml").string(), o.steps + 20);
   return 0;
 }
 
@@ -141,13 +171,24 @@ int demo(const Options& o) {
 
 void add_demo(CLI::App& app, Action& action) {
   auto o = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("demo", "train a small model on a recall task and show memory at growing contexts");
+  CLI::App* command = app.add_subcommand(
+      "demo", "train a small model on a recall task and show memory at growing contexts");
   command->add_option("--out", o->out, "directory for everything it writes")->capture_default_str();
-  command->add_option("--steps", o->steps, "training steps")->check(CLI::PositiveNumber)->capture_default_str();
-  command->add_option("--seed", o->seed, "of weights and data")->check(CLI::NonNegativeNumber)->capture_default_str();
-  command->add_option("--keys", o->task.keys, "facts of a sequence")->check(CLI::Range(1, 512))->capture_default_str();
-  command->add_option("--values", o->task.values, "different answers")->check(CLI::Range(2, 64))->capture_default_str();
-  command->add_option("--learning-rate", o->learning_rate)->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--steps", o->steps, "training steps")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--seed", o->seed, "of weights and data")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--keys", o->task.keys, "facts of a sequence")
+      ->check(CLI::Range(1, 512))
+      ->capture_default_str();
+  command->add_option("--values", o->task.values, "different answers")
+      ->check(CLI::Range(2, 64))
+      ->capture_default_str();
+  command->add_option("--learning-rate", o->learning_rate)
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   command->add_flag("--skip-contexts", o->skip_contexts, "leave out the table of contexts");
   command->callback([o, &action] { action = [o] { return demo(*o); }; });
 }

@@ -15,10 +15,18 @@ namespace {
 // Token ids, in this order: facts (key, value), questions (key), answers (value), noise.
 struct Tokens {
   const RecallTask& task;
-  std::uint32_t fact(std::int64_t key, std::int64_t value) const { return static_cast<std::uint32_t>(key * task.values + value); }
-  std::uint32_t question(std::int64_t key) const { return static_cast<std::uint32_t>(task.keys * task.values + key); }
-  std::uint32_t answer(std::int64_t value) const { return static_cast<std::uint32_t>(task.keys * task.values + task.keys + value); }
-  std::uint32_t noise(std::int64_t i) const { return static_cast<std::uint32_t>(task.keys * task.values + task.keys + task.values + i); }
+  std::uint32_t fact(std::int64_t key, std::int64_t value) const {
+    return static_cast<std::uint32_t>(key * task.values + value);
+  }
+  std::uint32_t question(std::int64_t key) const {
+    return static_cast<std::uint32_t>(task.keys * task.values + key);
+  }
+  std::uint32_t answer(std::int64_t value) const {
+    return static_cast<std::uint32_t>(task.keys * task.values + task.keys + value);
+  }
+  std::uint32_t noise(std::int64_t i) const {
+    return static_cast<std::uint32_t>(task.keys * task.values + task.keys + task.values + i);
+  }
 };
 
 template <class T>
@@ -28,12 +36,16 @@ void write_values(const std::filesystem::path& path, const std::vector<T>& value
   writer.finish();
 }
 
-void append_document(const RecallTask& task, std::int64_t length, Random& random, std::vector<std::uint32_t>& tokens, std::vector<std::uint8_t>& mask) {
+void append_document(const RecallTask& task, std::int64_t length, Random& random,
+                     std::vector<std::uint32_t>& tokens, std::vector<std::uint8_t>& mask) {
   const Tokens token{task};
-  const auto draw = [&](std::int64_t n) { return static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(n))); };
+  const auto draw = [&](std::int64_t n) {
+    return static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(n)));
+  };
   std::vector<std::int64_t> keys(static_cast<std::size_t>(task.keys)), value_of(keys.size());
   std::iota(keys.begin(), keys.end(), std::int64_t{0});
-  for (std::size_t i = keys.size() - 1; i > 0; --i) std::swap(keys[i], keys[static_cast<std::size_t>(draw(static_cast<std::int64_t>(i) + 1))]);
+  for (std::size_t i = keys.size() - 1; i > 0; --i)
+    std::swap(keys[i], keys[static_cast<std::size_t>(draw(static_cast<std::int64_t>(i) + 1))]);
   for (const std::int64_t key : keys) {
     value_of[static_cast<std::size_t>(key)] = draw(task.values);
     tokens.push_back(token.fact(key, value_of[static_cast<std::size_t>(key)]));
@@ -55,7 +67,8 @@ void append_document(const RecallTask& task, std::int64_t length, Random& random
 
 }  // namespace
 
-void write_recall_model(const std::filesystem::path& directory, const RecallTask& task, std::uint64_t seed) {
+void write_recall_model(const std::filesystem::path& directory, const RecallTask& task,
+                        std::uint64_t seed) {
   const Json json = {{"architectures", {"LlamaForCausalLM"}},
                      {"model_type", "llama"},
                      {"hidden_size", 128},
@@ -83,12 +96,17 @@ void write_recall_model(const std::filesystem::path& directory, const RecallTask
 
 std::int64_t document_length(const RecallTask& task, std::int64_t sample, std::int64_t samples) {
   const double done = static_cast<double>(sample) / static_cast<double>(samples);
-  return done < 0.25 ? task.context / 64 : done < 0.4 ? task.context / 16 : done < 0.55 ? task.context / 4 : task.context;
+  return done < 0.25   ? task.context / 64
+         : done < 0.4  ? task.context / 16
+         : done < 0.55 ? task.context / 4
+                       : task.context;
 }
 
-RecallData write_recall_data(const std::filesystem::path& directory, const RecallTask& task, std::int64_t samples, std::uint64_t seed) {
+RecallData write_recall_data(const std::filesystem::path& directory, const RecallTask& task,
+                             std::int64_t samples, std::uint64_t seed) {
   make_writable_directory(directory);
-  const RecallData data{directory / "tokens.u32", directory / "loss-mask.u8", directory / "documents.u64"};
+  const RecallData data{directory / "tokens.u32", directory / "loss-mask.u8",
+                        directory / "documents.u64"};
   std::vector<std::uint32_t> tokens;
   std::vector<std::uint8_t> mask;
   std::vector<std::uint64_t> starts;

@@ -1,9 +1,10 @@
 // The demo's task: facts are stated once, thousands of tokens later they are asked for.
 //
-//   document = [one fact per key, in random order] [noise] [question, answer, question, answer, ...]
+//   document = [one fact per key, in random order] [noise] [question, answer, question, answer,
+//   ...]
 //
-// A fact is one token that holds a key and a value; a question names a key; the answer is its value. Only answers count
-// as targets, so the accuracy of a step is the share of facts recalled.
+// A fact is one token that holds a key and a value; a question names a key; the answer is its
+// value. Only answers count as targets, so the accuracy of a step is the share of facts recalled.
 #pragma once
 
 #include <algorithm>
@@ -18,21 +19,26 @@ struct RecallTask {
   std::int64_t keys = 16, values = 8, noise_tokens = 64;
   std::int64_t context = 4096;
   std::int64_t most_questions = 512;  // per document; keys repeat
-  std::int64_t questions(std::int64_t length) const { return std::min(most_questions, (length - keys) / 2); }
+  std::int64_t questions(std::int64_t length) const {
+    return std::min(most_questions, (length - keys) / 2);
+  }
 
   std::int64_t vocabulary() const { return keys * values + keys + values + noise_tokens; }
 };
 
 // A small Llama for the task, with random weights, as a Hugging Face directory.
-void write_recall_model(const std::filesystem::path& directory, const RecallTask& task, std::uint64_t seed);
+void write_recall_model(const std::filesystem::path& directory, const RecallTask& task,
+                        std::uint64_t seed);
 
-// Documents grow: the first samples hold many short ones, so that looking up is learned before looking far.
+// Documents grow: the first samples hold many short ones, so that looking up is learned before
+// looking far.
 std::int64_t document_length(const RecallTask& task, std::int64_t sample, std::int64_t samples);
 
 // Token file (u32), loss mask and document index for `samples` samples of one context each.
 struct RecallData {
   std::filesystem::path tokens, loss_mask, document_index;
 };
-RecallData write_recall_data(const std::filesystem::path& directory, const RecallTask& task, std::int64_t samples, std::uint64_t seed);
+RecallData write_recall_data(const std::filesystem::path& directory, const RecallTask& task,
+                             std::int64_t samples, std::uint64_t seed);
 
 }  // namespace longstride::cli

@@ -1,5 +1,5 @@
-// longstride gradients --model DIR --tokens FILE --out grads.safetensors: loss on stdout as JSON, gradients under
-// Hugging Face names.
+// longstride gradients --model DIR --tokens FILE --out grads.safetensors: loss on stdout as JSON,
+// gradients under Hugging Face names.
 #include <filesystem>
 #include <memory>
 
@@ -15,8 +15,10 @@ namespace longstride::cli {
 namespace {
 
 struct Options {
-  std::string model, tokens, out, format = "u32", index, chunk = "1024", page = "128", device = "auto";
+  std::string model, tokens, out, format = "u32", index, chunk = "1024", page = "128",
+                                  device = "auto";
   std::int64_t document_token = -1, keep_chunks = 1, first_position = 0;
+  bool rebuild_feed_forward = false;
 };
 
 // The whole token file as one sequence.
@@ -27,13 +29,16 @@ Sample read_sequence(const Options& o, std::int64_t vocabulary) {
   options.document_index = o.index;
   if (o.document_token >= 0) options.document_token = o.document_token;
   const std::unique_ptr<Corpus> corpus = open_corpus(options);
-  if (corpus->tokens() < 2) throw Error(fmt::format("{} holds one token: there is nothing to predict", o.tokens), "give at least two");
+  if (corpus->tokens() < 2)
+    throw Error(fmt::format("{} holds one token: there is nothing to predict", o.tokens),
+                "give at least two");
   return SampleStream(*corpus, {corpus->tokens(), true, false, 0, vocabulary}).sample(0);
 }
 
 void write_gradients(const std::filesystem::path& path, const ParameterSet& gradients) {
   std::vector<TensorToWrite> tensors;
-  for (const ParameterSpec& spec : gradients.specs()) tensors.push_back({spec.name, DType::kF32, spec.shape});
+  for (const ParameterSpec& spec : gradients.specs())
+    tensors.push_back({spec.name, DType::kF32, spec.shape});
   const std::filesystem::path temporary = path.string() + ".part";
   std::vector<std::byte> host;
   try {
@@ -57,22 +62,32 @@ int gradients(const Options& o) {
   const ModelDirectory model = ModelDirectory::open(o.model);
   const ModelConfig& config = model.config();
   const Sample sample = read_sequence(o, config.vocabulary);
-  if (o.keep_chunks < 1) throw Error(fmt::format("--keep-chunks is {}", o.keep_chunks), "at least the last chunk is kept: give 1 or more");
-  const NumericsRecord numerics = choose_numerics(*device, config, parse_size(o.chunk, "--chunk"), parse_size(o.page, "--page"));
-  SequenceLayout{sample.size(), numerics.chunk_tokens, numerics.page_tokens, sample.document_starts}.validate();
+  if (o.keep_chunks < 1)
+    throw Error(fmt::format("--keep-chunks is {}", o.keep_chunks),
+                "at least the last chunk is kept: give 1 or more");
+  const NumericsRecord numerics = choose_numerics(*device, config, parse_size(o.chunk, "--chunk"),
+                                                  parse_size(o.page, "--page"));
+  SequenceLayout{sample.size(), numerics.chunk_tokens, numerics.page_tokens, sample.document_starts}
+      .validate();
 
-  ParameterSet weights(*device, config, model.dtypes(), "weights"), sums(*device, config, DType::kF32, "gradients");
+  ParameterSet weights(*device, config, model.dtypes(), "weights"),
+      sums(*device, config, DType::kF32, "gradients");
   model.load(weights);
-  StepRunner runner(config, weights, sums, numerics, {sample.size(), o.keep_chunks});
+  StepRunner runner(config, weights, sums, numerics,
+                    {sample.size(), o.keep_chunks, o.rebuild_feed_forward});
   const auto counted = static_cast<double>(sample.counted_targets());
-  const SequenceResult result = runner.run({sample.tokens, sample.targets, sample.document_starts, o.first_position}, 1.0 / counted);
+  const SequenceResult result = runner.run(
+      {sample.tokens, sample.targets, sample.document_starts, o.first_position}, 1.0 / counted);
   if (!o.out.empty()) write_gradients(o.out, sums);
   const OrderedJson json = {{"loss", result.loss_sum / counted},
                             {"tokens", sample.size()},
                             {"targets", result.counted},
                             {"correct", result.correct},
                             {"documents", sample.document_starts.size()},
-                            {"seconds", {{"forward", result.forward_s}, {"recompute", result.recompute_s}, {"backward", result.backward_s}}},
+                            {"seconds",
+                             {{"forward", result.forward_s},
+                              {"recompute", result.recompute_s},
+                              {"backward", result.backward_s}}},
                             {"numerics", to_json(numerics)}};
   fmt::print("{}\n", json.dump());
   return 0;
@@ -82,17 +97,27 @@ int gradients(const Options& o) {
 
 void add_gradients(CLI::App& app, Action& action) {
   auto o = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("gradients", "loss and gradients of one sequence: JSON on stdout, tensors under Hugging Face names");
+  CLI::App* command = app.add_subcommand(
+      "gradients",
+      "loss and gradients of one sequence: JSON on stdout, tensors under Hugging Face names");
   command->add_option("--model", o->model, "Hugging Face directory")->required();
   command->add_option("--tokens", o->tokens, "token file: one sequence, all of it")->required();
-  command->add_option("--out", o->out, "safetensors file for the gradients; without it only the loss is printed");
-  command->add_option("--format", o->format, "of the token file")->check(CLI::IsMember({"u32", "u16", "text"}))->capture_default_str();
+  command->add_option("--out", o->out,
+                      "safetensors file for the gradients; without it only the loss is printed");
+  command->add_option("--format", o->format, "of the token file")
+      ->check(CLI::IsMember({"u32", "u16", "text"}))
+      ->capture_default_str();
   command->add_option("--document-token", o->document_token, "token that ends a document");
   command->add_option("--document-index", o->index, "file of document starts (u64)");
-  command->add_option("--chunk", o->chunk, "tokens of a chunk, a multiple of the page")->capture_default_str();
+  command->add_option("--chunk", o->chunk, "tokens of a chunk, a multiple of the page")
+      ->capture_default_str();
   command->add_option("--page", o->page, "tokens of a page")->capture_default_str();
-  command->add_option("--keep-chunks", o->keep_chunks, "last chunks that keep their activations")->capture_default_str();
-  command->add_option("--first-position", o->first_position, "RoPE position of the first token")->check(CLI::NonNegativeNumber);
+  command->add_option("--keep-chunks", o->keep_chunks, "last chunks that keep their activations")
+      ->capture_default_str();
+  command->add_flag("--rebuild-feed-forward", o->rebuild_feed_forward,
+                    "compute gate and up again in the backward pass");
+  command->add_option("--first-position", o->first_position, "RoPE position of the first token")
+      ->check(CLI::NonNegativeNumber);
   add_device_option(*command, o->device);
   command->callback([o, &action] { action = [o] { return gradients(*o); }; });
 }

@@ -1,4 +1,5 @@
-// longstride inspect PATH: what is in a checkpoint, a model directory, a safetensors file or a token file.
+// longstride inspect PATH: what is in a checkpoint, a model directory, a safetensors file or a
+// token file.
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -24,7 +25,8 @@ struct Options {
 
 OrderedJson tensors_of(const SafetensorsReader& reader) {
   std::map<std::string, std::int64_t> bytes_by_type;
-  for (const std::string& name : reader.names()) bytes_by_type[reader.info(name).dtype_name] += reader.info(name).bytes;
+  for (const std::string& name : reader.names())
+    bytes_by_type[reader.info(name).dtype_name] += reader.info(name).bytes;
   OrderedJson json = {{"tensors", reader.names().size()}, {"bytes", reader.total_bytes()}};
   for (const auto& [type, bytes] : bytes_by_type) json["bytes_by_type"][type] = bytes;
   return json;
@@ -54,7 +56,11 @@ OrderedJson inspect_model(const fs::path& path) {
 // Reading the state verifies every file against its checksum.
 OrderedJson inspect_checkpoint(const fs::path& path) {
   const TrainState state = read_checkpoint_state(path);
-  OrderedJson json = {{"kind", "checkpoint"}, {"step", state.step}, {"data_position", state.data_position}, {"seed", state.seed}, {"verified", true}};
+  OrderedJson json = {{"kind", "checkpoint"},
+                      {"step", state.step},
+                      {"data_position", state.data_position},
+                      {"seed", state.seed},
+                      {"verified", true}};
   json["numerics"] = to_json(state.numerics);
   json["model"] = inspect_model(path);
   json["config"] = state.config;
@@ -93,17 +99,24 @@ OrderedJson inspect_tokens(const fs::path& path, const std::string& format) {
     smallest = at == 0 ? *low : std::min(smallest, *low);
     largest = std::max(largest, *high);
   }
-  return {{"kind", "tokens"}, {"format", format}, {"tokens", corpus->tokens()}, {"smallest", smallest}, {"largest", largest}};
+  return {{"kind", "tokens"},
+          {"format", format},
+          {"tokens", corpus->tokens()},
+          {"smallest", smallest},
+          {"largest", largest}};
 }
 
 OrderedJson inspect(const Options& o) {
   const fs::path path = o.path;
-  if (!fs::exists(path)) throw Error(fmt::format("{} does not exist", o.path), "name a checkpoint, a model directory, a safetensors file or a token file");
+  if (!fs::exists(path))
+    throw Error(fmt::format("{} does not exist", o.path),
+                "name a checkpoint, a model directory, a safetensors file or a token file");
   if (fs::is_directory(path)) {
     if (fs::exists(path / "state" / "state.json")) return inspect_checkpoint(path);
     if (fs::exists(path / "config.json")) return inspect_model(path);
     if (const auto newest = newest_checkpoint(path)) return inspect_run(path, newest->filename());
-    throw Error(fmt::format("{} holds neither a model nor checkpoints", o.path), "a model directory has a config.json, a run has step-N directories");
+    throw Error(fmt::format("{} holds neither a model nor checkpoints", o.path),
+                "a model directory has a config.json, a run has step-N directories");
   }
   if (path.extension() == ".safetensors") return inspect_safetensors(path);
   if (!o.format.empty()) return inspect_tokens(path, o.format);
@@ -120,7 +133,8 @@ void print_lines(const OrderedJson& json, const std::string& prefix) {
       continue;
     }
     std::string text = value.is_string() ? value.get<std::string>() : value.dump();
-    if (key.find("bytes") == 0 && value.is_number()) text += " (" + format_bytes(value.get<double>()) + ")";
+    if (key.find("bytes") == 0 && value.is_number())
+      text += " (" + format_bytes(value.get<double>()) + ")";
     fmt::print("{:<36} {}\n", name, text);
   }
 }
@@ -129,9 +143,11 @@ void print_lines(const OrderedJson& json, const std::string& prefix) {
 
 void add_inspect(CLI::App& app, Action& action) {
   auto o = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("inspect", "what is in a checkpoint, a model directory, a safetensors file or a token file");
+  CLI::App* command = app.add_subcommand(
+      "inspect", "what is in a checkpoint, a model directory, a safetensors file or a token file");
   command->add_option("path", o->path)->required();
-  command->add_option("--format", o->format, "of a token file; guessed from its size otherwise")->check(CLI::IsMember({"u32", "u16", "text"}));
+  command->add_option("--format", o->format, "of a token file; guessed from its size otherwise")
+      ->check(CLI::IsMember({"u32", "u16", "text"}));
   command->add_flag("--json", o->json, "as one JSON object");
   command->callback([o, &action] {
     action = [o] {

@@ -16,7 +16,9 @@
 namespace longstride::cli {
 
 void add_device_option(CLI::App& command, std::string& device) {
-  command.add_option("--device", device, "cpu, cuda, or auto: cuda where there is one")->check(CLI::IsMember({"auto", "cpu", "cuda"}))->capture_default_str();
+  command.add_option("--device", device, "cpu, cuda, or auto: cuda where there is one")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
 }
 
 }  // namespace longstride::cli
@@ -25,7 +27,8 @@ int main(int argc, char** argv) {
   using namespace longstride;
   // A file that outgrows its limit should be an error we report, not a signal that ends us.
   std::signal(SIGXFSZ, SIG_IGN);
-  CLI::App app("longstride trains language models on contexts of millions of tokens on one device.", "longstride");
+  CLI::App app("longstride trains language models on contexts of millions of tokens on one device.",
+               "longstride");
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("longstride ") + LONGSTRIDE_VERSION);
   cli::Action action;
@@ -37,10 +40,12 @@ int main(int argc, char** argv) {
   // The parser would only say that a subcommand is required.
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
-  if (argc > 1 && argv[1][0] != '-' && std::find(names.begin(), names.end(), argv[1]) == names.end()) {
+  if (argc > 1 && argv[1][0] != '-' &&
+      std::find(names.begin(), names.end(), argv[1]) == names.end()) {
     const std::string near = nearest(argv[1], names);
     log_line("error: ", fmt::format("there is no command '{}'", argv[1]));
-    log_line("  hint: ", near.empty() ? fmt::format("the commands are {}", fmt::join(names, ", ")) : fmt::format("did you mean {}?", near));
+    log_line("  hint: ", near.empty() ? fmt::format("the commands are {}", fmt::join(names, ", "))
+                                      : fmt::format("did you mean {}?", near));
     return 2;
   }
   try {

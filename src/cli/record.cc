@@ -6,7 +6,9 @@
 namespace longstride::cli {
 
 double flops_of(const ModelConfig& config, std::span<const std::int64_t> document_lengths) {
-  return model_flops({matrix_parameter_count(config), config.layers, config.query_heads, config.head_size, config.windows}, document_lengths);
+  return model_flops({matrix_parameter_count(config), config.layers, config.query_heads,
+                      config.head_size, config.windows},
+                     document_lengths);
 }
 
 StepRecord make_record(const StepReport& report, const RunPlan& plan) {
@@ -19,9 +21,16 @@ StepRecord make_record(const StepReport& report, const RunPlan& plan) {
   record.tokens = report.tokens;
   record.targets = report.counted;
   record.accuracy = static_cast<double>(report.correct) / static_cast<double>(report.counted);
-  record.seconds = {report.total_s, report.forward_s, report.recompute_s, report.backward_s, report.update_s};
+  record.seconds = {report.total_s, report.forward_s, report.recompute_s, report.backward_s,
+                    report.update_s};
   const RunNeeds& needs = plan.needs;
-  record.bytes = {needs.weights, needs.gradients, needs.optimizer, needs.step.kv_pages, needs.step.kv_gradient_pages, needs.step.workspace, 0};
+  record.bytes = {needs.weights,
+                  needs.gradients,
+                  needs.optimizer,
+                  needs.step.kv_pages,
+                  needs.step.kv_gradient_pages,
+                  needs.step.workspace,
+                  0};
   record.memory_limit = needs.available;
   record.peak_rss = peak_resident_bytes();
   set_rates(record, flops_of(plan.model.config, report.document_lengths));

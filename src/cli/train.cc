@@ -36,10 +36,13 @@ std::vector<std::string> overrides_from(const std::vector<std::string>& extras) 
   for (std::size_t i = 0; i < extras.size(); ++i) {
     const std::string& word = extras[i];
     if (!word.starts_with("--") || word.find('.') == std::string::npos)
-      throw Error(fmt::format("unexpected argument '{}'", word), "settings are given as --section.key=value; longstride train --help lists the options");
+      throw Error(
+          fmt::format("unexpected argument '{}'", word),
+          "settings are given as --section.key=value; longstride train --help lists the options");
     std::string setting = word.substr(2);
     if (setting.find('=') == std::string::npos) {
-      if (i + 1 == extras.size()) throw Error(fmt::format("'{}' has no value", word), fmt::format("write {}=VALUE", word));
+      if (i + 1 == extras.size())
+        throw Error(fmt::format("'{}' has no value", word), fmt::format("write {}=VALUE", word));
       setting += "=" + extras[++i];
     }
     result.push_back(setting);
@@ -73,14 +76,17 @@ int train(const Options& options, const std::vector<std::string>& extras) {
   MetricsFile metrics(config.metrics.file, trainer.completed_steps());
   TrainCallbacks callbacks;
   callbacks.should_stop = [] { return stop_signal != 0; };
-  callbacks.on_save = [](const std::filesystem::path& path) { log_info("saved {}", path.string()); };
+  callbacks.on_save = [](const std::filesystem::path& path) {
+    log_info("saved {}", path.string());
+  };
   callbacks.on_step = [&](const StepReport& report) {
     const StepRecord record = make_record(report, trainer.plan());
     metrics.append(record);
     log_info("{}", format_step_line(record));
   };
   if (trainer.run(callbacks)) return 0;
-  log_info("stopped by signal {} after step {}; go on with --resume", stop_signal.load(), trainer.completed_steps());
+  log_info("stopped by signal {} after step {}; go on with --resume", stop_signal.load(),
+           trainer.completed_steps());
   return 128 + stop_signal;
 }
 
@@ -88,14 +94,21 @@ int train(const Options& options, const std::vector<std::string>& extras) {
 
 void add_train(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("train", "train a model as a configuration file says (docs/configuration.md)");
+  CLI::App* command = app.add_subcommand(
+      "train", "train a model as a configuration file says (docs/configuration.md)");
   command->add_option("config", options->config, "TOML file")->required();
-  command->add_flag("--dry-run", options->dry_run, "check everything and show what the run will need, then stop");
-  command->add_flag("--resume", options->resume, "go on from the newest checkpoint of checkpoint.directory");
+  command->add_flag("--dry-run", options->dry_run,
+                    "check everything and show what the run will need, then stop");
+  command->add_flag("--resume", options->resume,
+                    "go on from the newest checkpoint of checkpoint.directory");
   command->add_option("--device", options->device, "the same as --device.name: auto, cpu or cuda");
   command->allow_extras();
-  command->footer("Any setting of the file can be given as --section.key=value, for instance --training.steps=10.");
-  command->callback([options, command, &action] { action = [options, command] { return train(*options, command->remaining()); }; });
+  command->footer(
+      "Any setting of the file can be given as --section.key=value, for instance "
+      "--training.steps=10.");
+  command->callback([options, command, &action] {
+    action = [options, command] { return train(*options, command->remaining()); };
+  });
 }
 
 }  // namespace longstride::cli

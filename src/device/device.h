@@ -1,4 +1,5 @@
-// Devices: where tensors live and operations run. Model and training code hold a Device& and never ask which it is.
+// Devices: where tensors live and operations run. Model and training code hold a Device& and never
+// ask which it is.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +11,9 @@ namespace longstride {
 
 enum class DeviceKind : std::uint8_t { kCpu, kCuda, kShapes };
 
-// An ordered queue of operations. On the CPU an operation has run when its call returns. The queue of a kShapes
-// device runs nothing: recording passes use it to learn sizes and lifetimes from the real layer code.
+// An ordered queue of operations. On the CPU an operation has run when its call returns. The queue
+// of a kShapes device runs nothing: recording passes use it to learn sizes and lifetimes from the
+// real layer code.
 class Stream {
  public:
   explicit Stream(DeviceKind kind) : kind_(kind) {}

@@ -15,12 +15,14 @@ Lease widened(const ChunkContext& ctx, const ConstView& w) {
 
 }  // namespace
 
-void linear(const ChunkContext& ctx, ConstView x, ConstView w, ConstView b, View y, bool accumulate) {
+void linear(const ChunkContext& ctx, ConstView x, ConstView w, ConstView b, View y,
+            bool accumulate) {
   const Lease scratch = widened(ctx, w);
   ops::linear_forward(ctx.stream(), {x, w, b, y, scratch, accumulate});
 }
 
-void linear_backward(const ChunkContext& ctx, ConstView dy, ConstView x, ConstView w, View dx, View dw, View db, bool accumulate_dx) {
+void linear_backward(const ChunkContext& ctx, ConstView dy, ConstView x, ConstView w, View dx,
+                     View dw, View db, bool accumulate_dx) {
   const Lease scratch = widened(ctx, w);
   ops::linear_backward(ctx.stream(), {dy, x, w, dx, dw, db, scratch, accumulate_dx});
 }
@@ -29,11 +31,16 @@ void rms_norm(const ChunkContext& ctx, ConstView x, ConstView w, View y) {
   ops::rms_norm_forward(ctx.stream(), {x, w, y, static_cast<float>(ctx.config.rms_eps)});
 }
 
-void rms_norm_backward(const ChunkContext& ctx, ConstView dy, ConstView x, ConstView w, View dx, View dw, bool accumulate_dx) {
-  const Lease scratch = ctx.take("norm sums", {ops::rms_norm_backward_scratch_elements(x.dim(0), x.dim(1))});
-  ops::rms_norm_backward(ctx.stream(), {dy, x, w, dx, dw, scratch, static_cast<float>(ctx.config.rms_eps), accumulate_dx});
+void rms_norm_backward(const ChunkContext& ctx, ConstView dy, ConstView x, ConstView w, View dx,
+                       View dw, bool accumulate_dx) {
+  const Lease scratch =
+      ctx.take("norm sums", {ops::rms_norm_backward_scratch_elements(x.dim(0), x.dim(1))});
+  ops::rms_norm_backward(ctx.stream(), {dy, x, w, dx, dw, scratch,
+                                        static_cast<float>(ctx.config.rms_eps), accumulate_dx});
 }
 
-void copy(const ChunkContext& ctx, ConstView from, View to) { ops::convert(ctx.stream(), {from, to}); }
+void copy(const ChunkContext& ctx, ConstView from, View to) {
+  ops::convert(ctx.stream(), {from, to});
+}
 
 }  // namespace longstride

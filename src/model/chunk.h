@@ -1,4 +1,5 @@
-// What every layer needs to know about the chunk it works on, and the small calls that layer code is written in.
+// What every layer needs to know about the chunk it works on, and the small calls that layer code
+// is written in.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +18,25 @@ struct ChunkContext {
   std::int64_t begin = 0;   // global index of the chunk's first token
   std::int64_t tokens = 0;  // T
   ConstView cos_TN, sin_TN;
+  bool rebuild_feed_forward =
+      false;  // gate and up are computed again in the backward pass instead of being kept
 
   Stream& stream() const { return device.stream(); }
-  Lease take(const char* name, Shape shape) const { return workspace.take(name, DType::kF32, shape); }
+  Lease take(const char* name, Shape shape) const {
+    return workspace.take(name, DType::kF32, shape);
+  }
 };
 
 // y = x w^T + b, or y += where `accumulate`; `b` may be absent.
-void linear(const ChunkContext& ctx, ConstView x, ConstView w, ConstView b, View y, bool accumulate = false);
+void linear(const ChunkContext& ctx, ConstView x, ConstView w, ConstView b, View y,
+            bool accumulate = false);
 // dx = (or +=) dy w; dw += dy^T x; db += column sums of dy. An absent dx or db is not computed.
-void linear_backward(const ChunkContext& ctx, ConstView dy, ConstView x, ConstView w, View dx, View dw, View db, bool accumulate_dx = false);
+void linear_backward(const ChunkContext& ctx, ConstView dy, ConstView x, ConstView w, View dx,
+                     View dw, View db, bool accumulate_dx = false);
 void rms_norm(const ChunkContext& ctx, ConstView x, ConstView w, View y);
 // dx = (or +=), dw +=.
-void rms_norm_backward(const ChunkContext& ctx, ConstView dy, ConstView x, ConstView w, View dx, View dw, bool accumulate_dx);
+void rms_norm_backward(const ChunkContext& ctx, ConstView dy, ConstView x, ConstView w, View dx,
+                       View dw, bool accumulate_dx);
 void copy(const ChunkContext& ctx, ConstView from, View to);
 
 }  // namespace longstride

@@ -13,14 +13,23 @@ namespace {
 struct Sizes {
   std::int64_t T, D, H, K, C, F;
   explicit Sizes(const ChunkContext& ctx)
-      : T(ctx.tokens), D(ctx.config.hidden_size), H(ctx.config.query_heads), K(ctx.config.kv_heads), C(ctx.config.head_size), F(ctx.config.ffn_size) {}
+      : T(ctx.tokens),
+        D(ctx.config.hidden_size),
+        H(ctx.config.query_heads),
+        K(ctx.config.kv_heads),
+        C(ctx.config.head_size),
+        F(ctx.config.ffn_size) {}
 };
 
-float attention_scale(const ChunkContext& ctx) { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(ctx.config.head_size))); }
+float attention_scale(const ChunkContext& ctx) {
+  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(ctx.config.head_size)));
+}
 
 Lease attention_scratch(const LayerPass& pass) {
   const Sizes s(pass.ctx);
-  return pass.ctx.take("attention scratch", {ops::paged_attention_scratch_elements({s.T, s.H, s.K, s.C, pass.kv.page_tokens})});
+  return pass.ctx.take(
+      "attention scratch",
+      {ops::paged_attention_scratch_elements({s.T, s.H, s.K, s.C, pass.kv.page_tokens})});
 }
 
 // Normalises (where the model does) and rotates q, in place.
@@ -49,7 +58,9 @@ void layer_store_kv(const LayerPass& pass, ConstView x_TD) {
   linear(ctx, h_TD, w.v, w.v_bias, v);
   const View rows = k.view().reshaped({s.T * s.K, s.C});
   if (w.k_norm.present()) rms_norm(ctx, rows, w.k_norm, rows);
-  ops::append_kv(ctx.stream(), {k.view().reshaped({s.T, s.K, s.C}), v.view().reshaped({s.T, s.K, s.C}), ctx.cos_TN, ctx.sin_TN, pass.kv, ctx.begin});
+  ops::append_kv(ctx.stream(),
+                 {k.view().reshaped({s.T, s.K, s.C}), v.view().reshaped({s.T, s.K, s.C}),
+                  ctx.cos_TN, ctx.sin_TN, pass.kv, ctx.begin});
 }
 
 Lease layer_forward(const LayerPass& pass, Lease x_TD, KeptLayer* kept) {
@@ -76,7 +87,8 @@ Lease layer_forward(const LayerPass& pass, Lease x_TD, KeptLayer* kept) {
     lse_HT = ctx.take("lse", {s.H, s.T});
     {
       const Lease scratch = attention_scratch(pass);
-      ops::paged_attention_forward(ctx.stream(), {q_THC, pass.kv, pass.visits, attention_THC, lse_HT, attention_scale(ctx), scratch});
+      ops::paged_attention_forward(ctx.stream(), {q_THC, pass.kv, pass.visits, attention_THC,
+                                                  lse_HT, attention_scale(ctx), scratch});
     }
     if (kept != nullptr && !keep_raw_q) kept->q_THC = std::move(q_THC);
   }
@@ -113,8 +125,10 @@ Lease layer_forward(const LayerPass& pass, Lease x_TD, KeptLayer* kept) {
   const Lease product_TF = ctx.take("swiglu", {s.T, s.F});
   ops::swiglu_forward(ctx.stream(), {gate_TF, up_TF, product_TF});
   linear(ctx, product_TF, w.down, w.down_bias, x_TD, true);
-  kept->gate_TF = std::move(gate_TF);
-  kept->up_TF = std::move(up_TF);
+  if (!ctx.rebuild_feed_forward) {
+    kept->gate_TF = std::move(gate_TF);
+    kept->up_TF = std::move(up_TF);
+  }
   return x_TD;
 }
 

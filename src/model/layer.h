@@ -1,7 +1,9 @@
-// One transformer layer over one chunk: norm, q/k/v, rotation, paged attention, output projection, norm, SwiGLU.
+// One transformer layer over one chunk: norm, q/k/v, rotation, paged attention, output projection,
+// norm, SwiGLU.
 //
-// What the backward pass needs and cannot cheaply rebuild is kept: {input, q, attention output and log-sum-exp, mid
-// residual, gate, up}. Norms and the SwiGLU product are rebuilt; k and v are in the pages.
+// What the backward pass needs and cannot cheaply rebuild is kept: {input, q, attention output and
+// log-sum-exp, mid residual, gate, up}. Norms and the SwiGLU product are rebuilt; k and v are in
+// the pages.
 #pragma once
 
 #include "model/chunk.h"
@@ -15,8 +17,8 @@ struct KeptLayer {
   Lease q_THC;  // rotated; before norm and rotation where the model normalises q
   Lease k_TKC;  // before norm and rotation; only where the model normalises k
   Lease attention_THC, lse_HT;
-  Lease mid_TD;  // input + attention part
-  Lease gate_TF, up_TF;
+  Lease mid_TD;          // input + attention part
+  Lease gate_TF, up_TF;  // absent where the context says to rebuild them
 };
 
 struct LayerPass {
@@ -29,12 +31,15 @@ struct LayerPass {
 // Stores the chunk's rotated keys and its values into its pages, which exist. Reads x only.
 void layer_store_kv(const LayerPass& pass, ConstView x_TD);
 
-// The layer's output for input x, whose keys and values are in the pages already. With `kept`, what the backward
-// needs moves there (x too); without, the output takes x's place. Both ways give the same bits.
+// The layer's output for input x, whose keys and values are in the pages already. With `kept`, what
+// the backward needs moves there (x too); without, the output takes x's place. Both ways give the
+// same bits.
 Lease layer_forward(const LayerPass& pass, Lease x_TD, KeptLayer* kept);
 
-// Turns dx from the gradient of the layer's output into that of its input, in place. Parameter gradients +=; gradient
-// pages += for every visited page, after which the chunk's own are complete. Uses up `kept`.
-void layer_backward(const LayerPass& pass, const LayerParameters& gradients, PagesView kv_gradient, KeptLayer kept, View dx_TD);
+// Turns dx from the gradient of the layer's output into that of its input, in place. Parameter
+// gradients +=; gradient pages += for every visited page, after which the chunk's own are complete.
+// Uses up `kept`.
+void layer_backward(const LayerPass& pass, const LayerParameters& gradients, PagesView kv_gradient,
+                    KeptLayer kept, View dx_TD);
 
 }  // namespace longstride

@@ -8,11 +8,21 @@
 namespace longstride {
 namespace {
 
-// out = mid + down(swiglu(gate(h), up(h))), h = norm(mid). dx: gradient of out, becomes that of mid.
-void feed_forward_backward(const LayerPass& pass, const LayerParameters& g, KeptLayer& kept, View dx_TD) {
+// out = mid + down(swiglu(gate(h), up(h))), h = norm(mid). dx: gradient of out, becomes that of
+// mid.
+void feed_forward_backward(const LayerPass& pass, const LayerParameters& g, KeptLayer& kept,
+                           View dx_TD) {
   const ChunkContext& ctx = pass.ctx;
   const LayerParameters& w = pass.weights;
   const std::int64_t T = ctx.tokens, F = ctx.config.ffn_size;
+  if (ctx.rebuild_feed_forward) {
+    kept.gate_TF = ctx.take("gate", {T, F});
+    kept.up_TF = ctx.take("up", {T, F});
+    const Lease h_TD = ctx.take("normed mid", dx_TD.shape());
+    rms_norm(ctx, kept.mid_TD, w.post_norm, h_TD);
+    linear(ctx, h_TD, w.gate, w.gate_bias, kept.gate_TF);
+    linear(ctx, h_TD, w.up, w.up_bias, kept.up_TF);
+  }
   {
     const Lease d_product_TF = ctx.take("d swiglu", {T, F});
     {
@@ -20,7 +30,8 @@ void feed_forward_backward(const LayerPass& pass, const LayerParameters& g, Kept
       ops::swiglu_forward(ctx.stream(), {kept.gate_TF, kept.up_TF, product_TF});
       linear_backward(ctx, dx_TD, product_TF, w.down, d_product_TF, g.down, g.down_bias);
     }
-    ops::swiglu_backward(ctx.stream(), {d_product_TF, kept.gate_TF, kept.up_TF, kept.gate_TF, kept.up_TF});
+    ops::swiglu_backward(ctx.stream(),
+                         {d_product_TF, kept.gate_TF, kept.up_TF, kept.gate_TF, kept.up_TF});
   }
   const Lease dh_TD = ctx.take("d normed mid", dx_TD.shape());
   {
@@ -36,31 +47,40 @@ void feed_forward_backward(const LayerPass& pass, const LayerParameters& g, Kept
 }
 
 // dq of the rotated queries; the pages' gradients grow.
-Lease attention_backward(const LayerPass& pass, const LayerParameters& g, PagesView kv_gradient, KeptLayer& kept, ConstView q_THC, ConstView dx_TD) {
+Lease attention_backward(const LayerPass& pass, const LayerParameters& g, PagesView kv_gradient,
+                         KeptLayer& kept, ConstView q_THC, ConstView dx_TD) {
   const ChunkContext& ctx = pass.ctx;
   const std::int64_t T = ctx.tokens, H = ctx.config.query_heads, C = ctx.config.head_size;
   Lease dq_THC = ctx.take("dq", {T, H, C});
   const Lease d_attention_THC = ctx.take("d attention", {T, H, C});
-  linear_backward(ctx, dx_TD, kept.attention_THC.view().reshaped({T, H * C}), pass.weights.o, d_attention_THC.view().reshaped({T, H * C}), g.o, g.o_bias);
-  const Lease scratch = ctx.take("attention scratch", {ops::paged_attention_scratch_elements({T, H, ctx.config.kv_heads, C, pass.kv.page_tokens})});
+  linear_backward(ctx, dx_TD, kept.attention_THC.view().reshaped({T, H * C}), pass.weights.o,
+                  d_attention_THC.view().reshaped({T, H * C}), g.o, g.o_bias);
+  const Lease scratch = ctx.take(
+      "attention scratch",
+      {ops::paged_attention_scratch_elements({T, H, ctx.config.kv_heads, C, pass.kv.page_tokens})});
   const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(C)));
-  ops::paged_attention_backward(ctx.stream(), {q_THC, kept.attention_THC, kept.lse_HT, d_attention_THC, pass.kv, kv_gradient, pass.visits, dq_THC, scale, scratch});
+  ops::paged_attention_backward(
+      ctx.stream(), {q_THC, kept.attention_THC, kept.lse_HT, d_attention_THC, pass.kv, kv_gradient,
+                     pass.visits, dq_THC, scale, scratch});
   return dq_THC;
 }
 
 }  // namespace
 
-void layer_backward(const LayerPass& pass, const LayerParameters& g, PagesView kv_gradient, KeptLayer kept, View dx_TD) {
+void layer_backward(const LayerPass& pass, const LayerParameters& g, PagesView kv_gradient,
+                    KeptLayer kept, View dx_TD) {
   const ChunkContext& ctx = pass.ctx;
   const LayerParameters& w = pass.weights;
-  const std::int64_t T = ctx.tokens, H = ctx.config.query_heads, K = ctx.config.kv_heads, C = ctx.config.head_size;
+  const std::int64_t T = ctx.tokens, H = ctx.config.query_heads, K = ctx.config.kv_heads,
+                     C = ctx.config.head_size;
 
   feed_forward_backward(pass, g, kept, dx_TD);
 
   Lease dq_THC;
   if (w.q_norm.present()) {
     const Lease q_THC = ctx.take("q", {T, H, C});
-    rms_norm(ctx, kept.q_THC.view().reshaped({T * H, C}), w.q_norm, q_THC.view().reshaped({T * H, C}));
+    rms_norm(ctx, kept.q_THC.view().reshaped({T * H, C}), w.q_norm,
+             q_THC.view().reshaped({T * H, C}));
     ops::rope(ctx.stream(), {q_THC, ctx.cos_TN, ctx.sin_TN, false});
     dq_THC = attention_backward(pass, g, kv_gradient, kept, q_THC, dx_TD);
   } else {
@@ -72,11 +92,15 @@ void layer_backward(const LayerPass& pass, const LayerParameters& g, PagesView k
 
   ops::rope(ctx.stream(), {dq_THC, ctx.cos_TN, ctx.sin_TN, true});
   const Lease dk_TKC = ctx.take("dk", {T, K, C}), dv_TKC = ctx.take("dv", {T, K, C});
-  ops::take_kv_gradient(ctx.stream(), {kv_gradient, ctx.begin, ctx.cos_TN, ctx.sin_TN, dk_TKC, dv_TKC});
+  ops::take_kv_gradient(ctx.stream(),
+                        {kv_gradient, ctx.begin, ctx.cos_TN, ctx.sin_TN, dk_TKC, dv_TKC});
   if (w.q_norm.present()) {
-    const View dq_rows = dq_THC.view().reshaped({T * H, C}), dk_rows = dk_TKC.view().reshaped({T * K, C});
-    rms_norm_backward(ctx, dq_rows, kept.q_THC.view().reshaped({T * H, C}), w.q_norm, dq_rows, g.q_norm, false);
-    rms_norm_backward(ctx, dk_rows, kept.k_TKC.view().reshaped({T * K, C}), w.k_norm, dk_rows, g.k_norm, false);
+    const View dq_rows = dq_THC.view().reshaped({T * H, C}),
+               dk_rows = dk_TKC.view().reshaped({T * K, C});
+    rms_norm_backward(ctx, dq_rows, kept.q_THC.view().reshaped({T * H, C}), w.q_norm, dq_rows,
+                      g.q_norm, false);
+    rms_norm_backward(ctx, dk_rows, kept.k_TKC.view().reshaped({T * K, C}), w.k_norm, dk_rows,
+                      g.k_norm, false);
     kept.q_THC.release();
     kept.k_TKC.release();
   }

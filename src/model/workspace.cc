@@ -29,9 +29,11 @@ Lease Workspace::take(const char* name, DType dtype, Shape shape) {
     return {this, index, View(nullptr, dtype, shape)};
   }
   LS_CHECK(trace_ != nullptr, "'{}' taken outside a recording or replay", name);
-  LS_CHECK(index < trace_->size() && std::strcmp((*trace_)[index].name, name) == 0, "request {} is '{}', recorded was '{}'", index, name,
+  LS_CHECK(index < trace_->size() && std::strcmp((*trace_)[index].name, name) == 0,
+           "request {} is '{}', recorded was '{}'", index, name,
            index < trace_->size() ? (*trace_)[index].name : "nothing");
-  LS_CHECK(bytes <= (*trace_)[index].bytes, "'{}' wants {} bytes, recorded were {}", name, bytes, (*trace_)[index].bytes);
+  LS_CHECK(bytes <= (*trace_)[index].bytes, "'{}' wants {} bytes, recorded were {}", name, bytes,
+           (*trace_)[index].bytes);
   return {this, index, View(base_ + offsets_[index], dtype, shape)};
 }
 
@@ -54,7 +56,8 @@ WorkspaceTrace Workspace::finish_recording() {
   return std::move(recorded_);
 }
 
-void Workspace::start_replay(std::byte* base, const WorkspaceTrace& trace, std::span<const std::int64_t> offsets) {
+void Workspace::start_replay(std::byte* base, const WorkspaceTrace& trace,
+                             std::span<const std::int64_t> offsets) {
   LS_CHECK(!recording_ && trace_ == nullptr && live_ == 0, "workspace is in use");
   LS_CHECK(trace.size() == offsets.size(), "{} requests, {} offsets", trace.size(), offsets.size());
   base_ = base;
@@ -64,7 +67,8 @@ void Workspace::start_replay(std::byte* base, const WorkspaceTrace& trace, std::
 }
 
 void Workspace::finish_replay() {
-  LS_CHECK(trace_ != nullptr && live_ == 0 && next_ == trace_->size(), "replay ended after {} requests with {} still taken", next_, live_);
+  LS_CHECK(trace_ != nullptr && live_ == 0 && next_ == trace_->size(),
+           "replay ended after {} requests with {} still taken", next_, live_);
   trace_ = nullptr;
 }
 

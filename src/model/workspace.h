@@ -1,5 +1,6 @@
-// Workspace: where layer code gets its tensors. A recording workspace, run on shapes alone, writes down sizes and
-// lifetimes; a placed one replays the same requests at addresses chosen before the step. Neither allocates.
+// Workspace: where layer code gets its tensors. A recording workspace, run on shapes alone, writes
+// down sizes and lifetimes; a placed one replays the same requests at addresses chosen before the
+// step. Neither allocates.
 //
 // Not thread-safe: the thread that runs the step owns it.
 #pragma once
@@ -13,7 +14,8 @@
 
 namespace longstride {
 
-// One tensor: alive from event `begin` to event `end`, both counted in takes and releases since the recording began.
+// One tensor: alive from event `begin` to event `end`, both counted in takes and releases since the
+// recording began.
 struct WorkspaceRequest {
   const char* name = "";  // a literal
   std::int64_t bytes = 0;
@@ -39,7 +41,8 @@ class Lease {
 
  private:
   friend class Workspace;
-  Lease(Workspace* owner, std::size_t index, View view) : owner_(owner), index_(index), view_(view) {}
+  Lease(Workspace* owner, std::size_t index, View view)
+      : owner_(owner), index_(index), view_(view) {}
   Workspace* owner_ = nullptr;
   std::size_t index_ = 0;
   View view_;
@@ -54,9 +57,11 @@ class Workspace {
   // All leases must have been given back.
   WorkspaceTrace finish_recording();
 
-  // Replays `trace` with request i at base + offsets[i]. A request may be smaller than the recorded one (a short last
-  // chunk), never larger, and must come in the recorded order. The arguments must outlive the replay.
-  void start_replay(std::byte* base, const WorkspaceTrace& trace, std::span<const std::int64_t> offsets);
+  // Replays `trace` with request i at base + offsets[i]. A request may be smaller than the recorded
+  // one (a short last chunk), never larger, and must come in the recorded order. The arguments must
+  // outlive the replay.
+  void start_replay(std::byte* base, const WorkspaceTrace& trace,
+                    std::span<const std::int64_t> offsets);
   void finish_replay();
   // Forgets the current replay: for a step that was interrupted, after its leases are gone.
   void abandon();

@@ -1,23 +1,28 @@
-// LS_OP(name, Args) declares an operation: `name(Stream&, const Args&)` in longstride::ops, and its implementation per
-// backend, cpu::name in cpu/<stem>.cc and cuda::name in cuda/<stem>.cu (or the stub in no_cuda/).
+// LS_OP(name, Args) declares an operation: `name(Stream&, const Args&)` in longstride::ops, and its
+// implementation per backend, cpu::name in cpu/<stem>.cc and cuda::name in cuda/<stem>.cu (or the
+// stub in no_cuda/).
 //
-// Rules for every operation: arguments are plain data; outputs never alias inputs unless the header says so; nothing
-// is allocated; all offsets are 64-bit; gradients state whether they are written (=) or added (+=).
+// Rules for every operation: arguments are plain data; outputs never alias inputs unless the header
+// says so; nothing is allocated; all offsets are 64-bit; gradients state whether they are written
+// (=) or added (+=).
 #pragma once
 
 #include "device/device.h"
 
-#define LS_OP(name, Args)                                                \
-  namespace cpu {                                                        \
-  void name(Stream& stream, const Args& args);                           \
-  }                                                                      \
-  namespace cuda {                                                       \
-  void name(Stream& stream, const Args& args);                           \
-  }                                                                      \
-  inline void name(Stream& stream, const Args& args) {                   \
-    switch (stream.kind()) {                                             \
-      case DeviceKind::kCpu: return cpu::name(stream, args);             \
-      case DeviceKind::kCuda: return cuda::name(stream, args);           \
-      case DeviceKind::kShapes: return;                                  \
-    }                                                                    \
+#define LS_OP(name, Args)                              \
+  namespace cpu {                                      \
+  void name(Stream& stream, const Args& args);         \
+  }                                                    \
+  namespace cuda {                                     \
+  void name(Stream& stream, const Args& args);         \
+  }                                                    \
+  inline void name(Stream& stream, const Args& args) { \
+    switch (stream.kind()) {                           \
+      case DeviceKind::kCpu:                           \
+        return cpu::name(stream, args);                \
+      case DeviceKind::kCuda:                          \
+        return cuda::name(stream, args);               \
+      case DeviceKind::kShapes:                        \
+        return;                                        \
+    }                                                  \
   }

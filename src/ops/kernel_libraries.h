@@ -1,5 +1,5 @@
-// Which libraries and code paths a device's operations run through. Part of the numerics record: another kernel adds in
-// another order.
+// Which libraries and code paths a device's operations run through. Part of the numerics record:
+// another kernel adds in another order.
 #pragma once
 
 #include <string>

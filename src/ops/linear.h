@@ -1,7 +1,8 @@
 // Linear layers: y = x W^T + b.    R rows, I inputs, O outputs.
 //
-// Weights may be F32, BF16 or F16; x, y and gradients are F32 on the CPU. A weight that is not F32 is widened into
-// `scratch` first (F32, at least linear_scratch_elements; absent when the weight is F32).
+// Weights may be F32, BF16 or F16; x, y and gradients are F32 on the CPU. A weight that is not F32
+// is widened into `scratch` first (F32, at least linear_scratch_elements; absent when the weight is
+// F32).
 #pragma once
 
 #include "ops/dispatch.h"
@@ -12,8 +13,8 @@ namespace longstride::ops {
 struct LinearForward {
   ConstView x_RI;
   ConstView w_OI;
-  ConstView b_O;   // absent: no bias
-  View y_RO;       // =, or += where `accumulate` is set
+  ConstView b_O;  // absent: no bias
+  View y_RO;      // =, or += where `accumulate` is set
   View scratch;
   bool accumulate = false;
 };

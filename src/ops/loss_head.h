@@ -1,5 +1,5 @@
-// The loss head: logits = x W^T, cross-entropy against targets, and in the same pass its gradients. Logits exist for
-// `block_rows` rows at a time only, never for a whole chunk.
+// The loss head: logits = x W^T, cross-entropy against targets, and in the same pass its gradients.
+// Logits exist for `block_rows` rows at a time only, never for a whole chunk.
 #pragma once
 
 #include "ops/dispatch.h"
@@ -12,17 +12,19 @@ struct LossHead {
   ConstView w_VD;       // F32, BF16 or F16
   ConstView targets_T;  // I32; a negative target does not count
   View losses_T;        // =, F32: -log p(target), 0 where the target does not count
-  View correct_T;       // =, I32: 1 where the largest logit (first of equals) is the target; absent: not computed
-  View dx_TD;           // =, F32: d(scale * sum of losses)/dx; absent: no gradients at all
-  View dw_VD;           // +=, F32
-  float scale = 1.0f;   // 1 / number of counted tokens of the step
+  View correct_T;  // =, I32: 1 where the largest logit (first of equals) is the target; absent: not
+                   // computed
+  View dx_TD;      // =, F32: d(scale * sum of losses)/dx; absent: no gradients at all
+  View dw_VD;      // +=, F32
+  float scale = 1.0f;  // 1 / number of counted tokens of the step
   std::int64_t block_rows = 0;
-  View scratch;         // F32, loss_head_scratch_elements
+  View scratch;  // F32, loss_head_scratch_elements
 };
 LS_OP(loss_head, LossHead)
 
 std::int64_t loss_head_scratch_elements(std::int64_t block_rows, const ConstView& w_VD);
-// Rows per block that keep the logits of a block near 16 MiB, but at least 128; depends on the vocabulary alone.
+// Rows per block that keep the logits of a block near 16 MiB, but at least 128; depends on the
+// vocabulary alone.
 std::int64_t loss_head_block_rows(std::int64_t vocabulary);
 
 }  // namespace longstride::ops

@@ -1,9 +1,9 @@
 // Attention of a chunk's queries over paged keys and values.
 // H query heads share K key/value heads: head h reads KV head h / (H / K).
 //
-// Every kind of attention is a visit list (tensor/pages_view.h): which pages a query page visits, and from which key on
-// each query sees. Accumulation follows the order of the lists, so the bits do not depend on threads or on where pages
-// lie.
+// Every kind of attention is a visit list (tensor/pages_view.h): which pages a query page visits,
+// and from which key on each query sees. Accumulation follows the order of the lists, so the bits
+// do not depend on threads or on where pages lie.
 #pragma once
 
 #include "ops/dispatch.h"
@@ -26,7 +26,8 @@ LS_OP(paged_attention_forward, PagedAttentionForward)
 struct PagedAttentionBackward {
   ConstView q_THC, out_THC, lse_HT, dout_THC;
   PagesView kv;
-  PagesView kv_gradient;  // += for every visited page; pages are F32 and exist (zeroed at first touch by the caller)
+  PagesView kv_gradient;  // += for every visited page; pages are F32 and exist (zeroed at first
+                          // touch by the caller)
   VisitsView visits;
   View dq_THC;  // =
   float scale = 1.0f;

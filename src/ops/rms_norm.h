@@ -1,5 +1,5 @@
-// RMS normalisation over the last dimension: y = x / sqrt(mean(x^2) + eps) * w.   R rows of N elements.
-// The q/k norm of Qwen3 is the same operation on rows of one head ([T*H, C]).
+// RMS normalisation over the last dimension: y = x / sqrt(mean(x^2) + eps) * w.   R rows of N
+// elements. The q/k norm of Qwen3 is the same operation on rows of one head ([T*H, C]).
 #pragma once
 
 #include "ops/dispatch.h"

@@ -1,4 +1,5 @@
-// Rotary position embedding, the "rotate half" form of Hugging Face: pair (i, i + C/2) turns by angle position * f_i.
+// Rotary position embedding, the "rotate half" form of Hugging Face: pair (i, i + C/2) turns by
+// angle position * f_i.
 #pragma once
 
 #include "ops/dispatch.h"
@@ -7,8 +8,8 @@
 
 namespace longstride::ops {
 
-// cos and sin of every (token, pair), computed in double from 64-bit positions and rounded once, times
-// `attention_factor` (yarn; 1 otherwise).
+// cos and sin of every (token, pair), computed in double from 64-bit positions and rounded once,
+// times `attention_factor` (yarn; 1 otherwise).
 struct RopeTables {
   ConstView positions_T;    // I64
   ConstView frequencies_N;  // F64 [C/2]: single precision would be radians off at 1M tokens
@@ -35,7 +36,8 @@ struct AppendKv {
 };
 LS_OP(append_kv, AppendKv)
 
-// Reads the complete gradient of tokens [begin, begin + T) out of their gradient pages, rotating dk back.
+// Reads the complete gradient of tokens [begin, begin + T) out of their gradient pages, rotating dk
+// back.
 struct TakeKvGradient {
   PagesView pages;
   std::int64_t begin = 0;

@@ -9,12 +9,14 @@ constexpr std::int32_t kNone = -1;
 
 }  // namespace
 
-KvStore::KvStore(Device& device, const KvShape& shape, std::int64_t logical_pages, std::int64_t kv_capacity, std::int64_t gradient_capacity)
+KvStore::KvStore(Device& device, const KvShape& shape, std::int64_t logical_pages,
+                 std::int64_t kv_capacity, std::int64_t gradient_capacity)
     : device_(device),
       shape_(shape),
       kv_pool_(device, shape.page_bytes(), kv_capacity, "KV pages"),
       gradient_pool_(device, shape.page_bytes(), gradient_capacity, "KV gradient pages"),
-      kv_tables_(static_cast<std::size_t>(shape.layers), std::vector<std::int32_t>(static_cast<std::size_t>(logical_pages), kNone)),
+      kv_tables_(static_cast<std::size_t>(shape.layers),
+                 std::vector<std::int32_t>(static_cast<std::size_t>(logical_pages), kNone)),
       gradient_tables_(kv_tables_) {}
 
 void KvStore::append(std::int64_t layer, PageRun run) {
@@ -38,8 +40,10 @@ void KvStore::touch_gradients(std::int64_t layer, PageRun run) {
 
 void KvStore::release(std::int64_t layer, PageRun run) {
   for (std::int64_t page = run.begin; page < run.end; ++page) {
-    std::int32_t& kv = kv_tables_.at(static_cast<std::size_t>(layer)).at(static_cast<std::size_t>(page));
-    std::int32_t& gradient = gradient_tables_.at(static_cast<std::size_t>(layer)).at(static_cast<std::size_t>(page));
+    std::int32_t& kv =
+        kv_tables_.at(static_cast<std::size_t>(layer)).at(static_cast<std::size_t>(page));
+    std::int32_t& gradient =
+        gradient_tables_.at(static_cast<std::size_t>(layer)).at(static_cast<std::size_t>(page));
     if (kv != kNone) kv_pool_.give(kv);
     if (gradient != kNone) gradient_pool_.give(gradient);
     kv = gradient = kNone;
@@ -48,11 +52,15 @@ void KvStore::release(std::int64_t layer, PageRun run) {
 
 void KvStore::release_all() {
   for (std::int64_t layer = 0; layer < shape_.layers; ++layer)
-    release(layer, {0, static_cast<std::int64_t>(kv_tables_[static_cast<std::size_t>(layer)].size())});
+    release(layer,
+            {0, static_cast<std::int64_t>(kv_tables_[static_cast<std::size_t>(layer)].size())});
 }
 
 PagesView KvStore::view(const PagePool& pool, const Tables& tables, std::int64_t layer) const {
-  return {pool.base(), tables.at(static_cast<std::size_t>(layer)).data(), pool.page_bytes(), shape_.page_tokens, shape_.kv_heads, shape_.head_size, DType::kF32};
+  return {pool.base(),       tables.at(static_cast<std::size_t>(layer)).data(),
+          pool.page_bytes(), shape_.page_tokens,
+          shape_.kv_heads,   shape_.head_size,
+          DType::kF32};
 }
 
 }  // namespace longstride

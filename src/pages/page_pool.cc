@@ -9,9 +9,11 @@
 
 namespace longstride {
 
-PagePool::PagePool(Device& device, std::int64_t page_bytes, std::int64_t capacity, const std::string& what)
+PagePool::PagePool(Device& device, std::int64_t page_bytes, std::int64_t capacity,
+                   const std::string& what)
     : what_(what), page_bytes_(page_bytes), capacity_(capacity) {
-  LS_CHECK(page_bytes > 0 && capacity >= 0 && capacity <= std::numeric_limits<std::int32_t>::max(), "{}: {} pages of {} bytes", what, capacity, page_bytes);
+  LS_CHECK(page_bytes > 0 && capacity >= 0 && capacity <= std::numeric_limits<std::int32_t>::max(),
+           "{}: {} pages of {} bytes", what, capacity, page_bytes);
   free_.resize(static_cast<std::size_t>(capacity));
   taken_.resize(free_.size());
   std::iota(free_.begin(), free_.end(), 0);  // ascending: already a heap

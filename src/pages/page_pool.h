@@ -1,6 +1,6 @@
-// A pool of equal pages in one block of device memory, taken once. Slots are handed out lowest first, so that a run
-// repeated with the same schedule uses the same slots.
-// Not thread-safe: the thread that runs the step owns it.
+// A pool of equal pages in one block of device memory, taken once. Slots are handed out lowest
+// first, so that a run repeated with the same schedule uses the same slots. Not thread-safe: the
+// thread that runs the step owns it.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,16 @@ class PagePool {
  public:
   PagePool(Device& device, std::int64_t page_bytes, std::int64_t capacity, const std::string& what);
 
-  // A slot whose content is undefined. The schedule said how many are needed, so an empty pool is a broken invariant.
+  // A slot whose content is undefined. The schedule said how many are needed, so an empty pool is a
+  // broken invariant.
   std::int32_t take();
   // The slot must be taken.
   void give(std::int32_t slot);
 
   std::byte* base() const { return memory_ ? memory_->data() : nullptr; }
-  std::byte* page(std::int32_t slot) const { return base() + static_cast<std::int64_t>(slot) * page_bytes_; }
+  std::byte* page(std::int32_t slot) const {
+    return base() + static_cast<std::int64_t>(slot) * page_bytes_;
+  }
   std::int64_t page_bytes() const { return page_bytes_; }
   std::int64_t capacity() const { return capacity_; }
   std::int64_t in_use() const { return in_use_; }

@@ -22,8 +22,8 @@ Placement place_greedy(const WorkspaceTrace& trace);
 // The most bytes alive at one time: no placement can do with less.
 std::int64_t live_bytes_bound(const WorkspaceTrace& trace);
 
-// Verifies a placement by replaying the trace's events on a map of occupied addresses; it shares no code with the placer.
-// Returns "" or what is wrong.
+// Verifies a placement by replaying the trace's events on a map of occupied addresses; it shares no
+// code with the placer. Returns "" or what is wrong.
 std::string check_placement(const WorkspaceTrace& trace, const Placement& placement);
 
 }  // namespace longstride

@@ -7,13 +7,19 @@
 namespace longstride {
 
 void SequenceLayout::validate() const {
-  if (tokens < 1) throw Error(fmt::format("a sequence of {} tokens", tokens), "a context has at least one token");
-  if (page_tokens < 1) throw Error(fmt::format("a page of {} tokens", page_tokens), "use 128 unless you know better");
+  if (tokens < 1)
+    throw Error(fmt::format("a sequence of {} tokens", tokens), "a context has at least one token");
+  if (page_tokens < 1)
+    throw Error(fmt::format("a page of {} tokens", page_tokens), "use 128 unless you know better");
   if (chunk_tokens < 1 || chunk_tokens % page_tokens != 0)
-    throw Error(fmt::format("a chunk of {} tokens is not a multiple of the page of {}", chunk_tokens, page_tokens),
-                fmt::format("choose a multiple of {}, e.g. {}", page_tokens, std::max<std::int64_t>(1, chunk_tokens / page_tokens) * page_tokens));
+    throw Error(fmt::format("a chunk of {} tokens is not a multiple of the page of {}",
+                            chunk_tokens, page_tokens),
+                fmt::format("choose a multiple of {}, e.g. {}", page_tokens,
+                            std::max<std::int64_t>(1, chunk_tokens / page_tokens) * page_tokens));
   LS_CHECK(!document_starts.empty() && document_starts.front() == 0, "documents start at 0");
-  LS_CHECK(std::is_sorted(document_starts.begin(), document_starts.end(), std::less_equal<>()) && document_starts.back() < tokens, "document starts ascend within the sequence");
+  LS_CHECK(std::is_sorted(document_starts.begin(), document_starts.end(), std::less_equal<>()) &&
+               document_starts.back() < tokens,
+           "document starts ascend within the sequence");
 }
 
 std::int64_t SequenceLayout::chunk_size(std::int64_t chunk) const {

@@ -22,7 +22,9 @@ NumericsRecord numerics_from_json(const Json& json, const std::string& where) {
   const auto read_count = [&](const char* key, std::int64_t& count) {
     const Json& value = json.at(key);
     if (!value.is_number_integer() || value < 1 || value > std::numeric_limits<std::int64_t>::max())
-      throw Error(fmt::format("{}: the numerics record is damaged: {} is {}", where, key, value.dump()), "resume from another checkpoint");
+      throw Error(
+          fmt::format("{}: the numerics record is damaged: {} is {}", where, key, value.dump()),
+          "resume from another checkpoint");
     value.get_to(count);
   };
   try {
@@ -34,7 +36,8 @@ NumericsRecord numerics_from_json(const Json& json, const std::string& where) {
     json.at("device").get_to(r.device);
     json.at("kernels").get_to(r.kernels);
   } catch (const Json::exception& e) {
-    throw Error(fmt::format("{}: the numerics record is damaged: {}", where, e.what()), "resume from another checkpoint");
+    throw Error(fmt::format("{}: the numerics record is damaged: {}", where, e.what()),
+                "resume from another checkpoint");
   }
   return r;
 }
@@ -43,7 +46,9 @@ std::string describe_difference(const NumericsRecord& here, const NumericsRecord
   const OrderedJson a = to_json(here), b = to_json(there);
   std::string text;
   for (const auto& [key, value] : a.items())
-    if (value != b.at(key)) text += fmt::format("{}{}: {} here, {} there", text.empty() ? "" : "; ", key, value.dump(), b.at(key).dump());
+    if (value != b.at(key))
+      text += fmt::format("{}{}: {} here, {} there", text.empty() ? "" : "; ", key, value.dump(),
+                          b.at(key).dump());
   return text;
 }
 

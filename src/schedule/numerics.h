@@ -1,5 +1,6 @@
-// The numerics record: everything that decides the order of arithmetic. Chosen once, saved in checkpoints, replayed on
-// resume. Given the record, no budget, plan, thread count or timing changes a bit.
+// The numerics record: everything that decides the order of arithmetic. Chosen once, saved in
+// checkpoints, replayed on resume. Given the record, no budget, plan, thread count or timing
+// changes a bit.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +13,11 @@ namespace longstride {
 struct NumericsRecord {
   std::int64_t chunk_tokens = 0;
   std::int64_t page_tokens = 0;
-  std::int64_t head_block_rows = 0;         // rows of the loss head whose logits exist at once
-  std::string kv_gradient_dtype = "f32";    // type of gradient pages across chunks
+  std::int64_t head_block_rows = 0;       // rows of the loss head whose logits exist at once
+  std::string kv_gradient_dtype = "f32";  // type of gradient pages across chunks
   std::string determinism = "exact";
-  std::string device;                       // "cpu"
-  std::string kernels;                      // libraries and their chosen code paths, e.g. OpenBLAS version and core
+  std::string device;   // "cpu"
+  std::string kernels;  // libraries and their chosen code paths, e.g. OpenBLAS version and core
 
   bool operator==(const NumericsRecord&) const = default;
 };

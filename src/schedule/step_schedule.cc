@@ -10,10 +10,14 @@ namespace {
 class Builder {
  public:
   Builder(const SequenceLayout& layout, const ScheduleOptions& options)
-      : layout_(layout), options_(options), layers_(static_cast<std::int64_t>(options.windows.size())), first_touched_(options.windows.size(), layout.pages()) {}
+      : layout_(layout),
+        options_(options),
+        layers_(static_cast<std::int64_t>(options.windows.size())),
+        first_touched_(options.windows.size(), layout.pages()) {}
 
   StepSchedule build() {
-    const std::int64_t chunks = layout_.chunks(), kept = std::min(options_.keep_chunks, chunks), replayed = chunks - kept;
+    const std::int64_t chunks = layout_.chunks(), kept = std::min(options_.keep_chunks, chunks),
+                       replayed = chunks - kept;
     for (std::int64_t c = 0; c < replayed; ++c) {
       begin(EpisodeKind::kForward, 1);
       forward(c, false, true);
@@ -26,19 +30,24 @@ class Builder {
       forward(c, true, false);
       backward(c);
     }
-    LS_CHECK(kv_pages_ == 0 && gradient_pages_ == 0, "{} KV and {} gradient pages left over", kv_pages_, gradient_pages_);
+    LS_CHECK(kv_pages_ == 0 && gradient_pages_ == 0, "{} KV and {} gradient pages left over",
+             kv_pages_, gradient_pages_);
     return std::move(result_);
   }
 
  private:
-  void begin(EpisodeKind kind, std::int64_t chunks) { result_.episodes.push_back({kind, chunks, {}}); }
+  void begin(EpisodeKind kind, std::int64_t chunks) {
+    result_.episodes.push_back({kind, chunks, {}});
+  }
 
   Task& add(TaskKind kind, std::int64_t chunk, std::int64_t layer = -1) {
     Task task;
     task.kind = kind;
     task.chunk = chunk;
     task.layer = layer;
-    if (layer >= 0) task.visited = layout_.visited_pages(chunk, options_.windows[static_cast<std::size_t>(layer)]);
+    if (layer >= 0)
+      task.visited =
+          layout_.visited_pages(chunk, options_.windows[static_cast<std::size_t>(layer)]);
     return result_.episodes.back().tasks.emplace_back(task);
   }
 
@@ -61,8 +70,8 @@ class Builder {
     for (std::int64_t layer = layers_ - 1; layer >= 0; --layer) {
       Task& task = add(TaskKind::kLayerBackward, chunk, layer);
       task.freed = layout_.chunk_pages(chunk);
-      // Chunks go backwards and so do their visits: everything from the first touched page up to this chunk's end has
-      // a gradient page already.
+      // Chunks go backwards and so do their visits: everything from the first touched page up to
+      // this chunk's end has a gradient page already.
       std::int64_t& first = first_touched_[static_cast<std::size_t>(layer)];
       first = std::min(first, task.freed.end);
       if (task.visited.begin < first) {
@@ -81,7 +90,8 @@ class Builder {
   const std::int64_t layers_;
   StepSchedule result_;
   std::int64_t kv_pages_ = 0, gradient_pages_ = 0;
-  std::vector<std::int64_t> first_touched_;  // per layer: gradient pages exist from here to the end of the last chunk not yet done
+  std::vector<std::int64_t> first_touched_;  // per layer: gradient pages exist from here to the end
+                                             // of the last chunk not yet done
 };
 
 }  // namespace

@@ -1,8 +1,9 @@
-// The order of one sequence's forward and backward pass, as plain data: which (phase, chunk, layer) runs when, which
-// pages it touches, and when pages come and go. Everything is known before the step starts.
+// The order of one sequence's forward and backward pass, as plain data: which (phase, chunk, layer)
+// runs when, which pages it touches, and when pages come and go. Everything is known before the
+// step starts.
 //
-// Tasks come in episodes: a stretch that begins and ends with an empty workspace. Episodes of the same kind and the same
-// number of chunks take the same memory.
+// Tasks come in episodes: a stretch that begins and ends with an empty workspace. Episodes of the
+// same kind and the same number of chunks take the same memory.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,8 @@ enum class TaskKind : std::uint8_t {
   kEmbed,          // token embedding and RoPE tables of the chunk
   kLayerForward,   // one layer; `keep` says whether its activations stay for the backward pass
   kHead,           // final norm, loss and their gradients
-  kLayerBackward,  // one layer, from its kept activations; afterwards the chunk's pages of this layer are free
+  kLayerBackward,  // one layer, from its kept activations; afterwards the chunk's pages of this
+                   // layer are free
   kEmbedBackward,
 };
 
@@ -26,7 +28,8 @@ struct Task {
   std::int64_t layer = -1;  // -1 where the task is not a layer's
   bool keep = false;        // kLayerForward: activations stay until the layer's backward
   bool only_kv = false;     // kLayerForward: nothing above the keys and values is needed
-  bool append = false;      // kLayerForward: K and V are stored into new pages (the first time; recompute finds them)
+  bool append = false;      // kLayerForward: K and V are stored into new pages (the first time;
+                            // recompute finds them)
   PageRun appended;         // pages that `append` creates
   PageRun visited;          // pages that attention reads, and in kLayerBackward adds gradients to
   PageRun freed;            // kLayerBackward: pages whose K, V and gradients end here
@@ -52,7 +55,7 @@ struct StepSchedule {
 
 struct ScheduleOptions {
   std::vector<std::int64_t> windows;  // one per layer, 0 = dense
-  std::int64_t keep_chunks = 1;       // how many of the last chunks keep their activations, at least 1
+  std::int64_t keep_chunks = 1;  // how many of the last chunks keep their activations, at least 1
 };
 
 StepSchedule make_step_schedule(const SequenceLayout& layout, const ScheduleOptions& options);

@@ -12,12 +12,16 @@ enum class DType : std::uint8_t { kF32, kBF16, kF16, kI32, kI64, kU8, kF64 };
 constexpr std::int64_t size_of(DType t) {
   switch (t) {
     case DType::kF32:
-    case DType::kI32: return 4;
+    case DType::kI32:
+      return 4;
     case DType::kBF16:
-    case DType::kF16: return 2;
+    case DType::kF16:
+      return 2;
     case DType::kI64:
-    case DType::kF64: return 8;
-    case DType::kU8: return 1;
+    case DType::kF64:
+      return 8;
+    case DType::kU8:
+      return 1;
   }
   return 0;
 }
@@ -47,18 +51,32 @@ f16 to_f16(float x);
 template <class T>
 constexpr DType dtype_of();
 template <>
-constexpr DType dtype_of<float>() { return DType::kF32; }
+constexpr DType dtype_of<float>() {
+  return DType::kF32;
+}
 template <>
-constexpr DType dtype_of<bf16>() { return DType::kBF16; }
+constexpr DType dtype_of<bf16>() {
+  return DType::kBF16;
+}
 template <>
-constexpr DType dtype_of<f16>() { return DType::kF16; }
+constexpr DType dtype_of<f16>() {
+  return DType::kF16;
+}
 template <>
-constexpr DType dtype_of<std::int32_t>() { return DType::kI32; }
+constexpr DType dtype_of<std::int32_t>() {
+  return DType::kI32;
+}
 template <>
-constexpr DType dtype_of<std::int64_t>() { return DType::kI64; }
+constexpr DType dtype_of<std::int64_t>() {
+  return DType::kI64;
+}
 template <>
-constexpr DType dtype_of<double>() { return DType::kF64; }
+constexpr DType dtype_of<double>() {
+  return DType::kF64;
+}
 template <>
-constexpr DType dtype_of<std::uint8_t>() { return DType::kU8; }
+constexpr DType dtype_of<std::uint8_t>() {
+  return DType::kU8;
+}
 
 }  // namespace longstride

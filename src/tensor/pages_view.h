@@ -1,7 +1,8 @@
-// Plain-data views of page tables and visit lists: what an attention kernel reads. Nothing here owns memory.
+// Plain-data views of page tables and visit lists: what an attention kernel reads. Nothing here
+// owns memory.
 //
-// A page holds P tokens of one layer: [2][P][K][C], plane 0 the rotated keys (or their gradients), plane 1 the values.
-// Token t of the sequence lies in logical page t / P at row t % P.
+// A page holds P tokens of one layer: [2][P][K][C], plane 0 the rotated keys (or their gradients),
+// plane 1 the values. Token t of the sequence lies in logical page t / P at row t % P.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +28,8 @@ struct PagesView {
 };
 
 // For each query page of a chunk, the KV pages it visits, ascending; and the transpose.
-// Query t (global index) sees key s of a visited page exactly if first_visible[t - chunk_begin] <= s <= t.
+// Query t (global index) sees key s of a visited page exactly if first_visible[t - chunk_begin] <=
+// s <= t.
 struct VisitsView {
   std::int64_t chunk_begin = 0;  // global index of the chunk's first token, a multiple of P
   std::int64_t query_pages = 0;
@@ -37,7 +39,8 @@ struct VisitsView {
   std::int64_t visited_pages = 0;               // distinct KV pages, ascending
   const std::int32_t* visited = nullptr;        // [visited_pages]
   const std::int64_t* back_offsets = nullptr;   // [visited_pages + 1] into back_queries
-  const std::int32_t* back_queries = nullptr;   // query pages of the chunk that visit visited[i], ascending
+  const std::int32_t* back_queries =
+      nullptr;  // query pages of the chunk that visit visited[i], ascending
 };
 
 }  // namespace longstride

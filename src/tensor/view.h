@@ -1,5 +1,5 @@
-// View: a non-owning, contiguous, row-major tensor of up to four dimensions. Plain data; copying it copies the
-// reference. A view of shapes alone (recording passes) has data == nullptr.
+// View: a non-owning, contiguous, row-major tensor of up to four dimensions. Plain data; copying it
+// copies the reference. A view of shapes alone (recording passes) has data == nullptr.
 //
 // Letters used in names across the code:
 //   T tokens of a chunk   D hidden size      H query heads   K key/value heads   C head size
@@ -53,7 +53,9 @@ class BasicView {
   BasicView() = default;
   BasicView(Void* data, DType dtype, Shape shape) : data_(data), dtype_(dtype), shape_(shape) {}
   // A mutable view converts to a const one.
-  operator BasicView<const void>() const { return {data_, dtype_, shape_}; }  // NOLINT(google-explicit-constructor)
+  operator BasicView<const void>() const {
+    return {data_, dtype_, shape_};
+  }  // NOLINT(google-explicit-constructor)
 
   Void* data() const { return data_; }
   DType dtype() const { return dtype_; }
@@ -61,18 +63,21 @@ class BasicView {
   std::int64_t dim(int i) const { return shape_[i]; }
   std::int64_t elements() const { return shape_.elements(); }
   std::int64_t bytes() const { return elements() * size_of(dtype_); }
-  // False for a tensor that is not there at all (an absent bias); a view of shapes alone has a rank.
+  // False for a tensor that is not there at all (an absent bias); a view of shapes alone has a
+  // rank.
   bool present() const { return shape_.rank() > 0; }
 
   template <class E>
   auto as() const {
-    LS_CHECK(dtype_ == dtype_of<E>(), "tensor is {}, wanted {}", name_of(dtype_), name_of(dtype_of<E>()));
+    LS_CHECK(dtype_ == dtype_of<E>(), "tensor is {}, wanted {}", name_of(dtype_),
+             name_of(dtype_of<E>()));
     return static_cast<std::conditional_t<std::is_const_v<Void>, const E*, E*>>(data_);
   }
 
   // Rows [begin, begin + count) of the first dimension.
   BasicView rows(std::int64_t begin, std::int64_t count) const {
-    LS_CHECK(begin >= 0 && count >= 0 && begin <= shape_[0] && count <= shape_[0] - begin, "rows {}+{} of {}", begin, count, shape_.to_string());
+    LS_CHECK(begin >= 0 && count >= 0 && begin <= shape_[0] && count <= shape_[0] - begin,
+             "rows {}+{} of {}", begin, count, shape_.to_string());
     Shape s = shape_;
     s.set(0, count);
     const std::int64_t row_bytes = shape_[0] == 0 ? 0 : bytes() / shape_[0];

@@ -31,14 +31,16 @@ std::vector<std::pair<std::int64_t, fs::path>> checkpoints_in(const fs::path& ro
   std::vector<std::pair<std::int64_t, fs::path>> found;
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(root, none))
-    if (const auto step = step_of(entry.path()); step && entry.is_directory()) found.emplace_back(*step, entry.path());
+    if (const auto step = step_of(entry.path()); step && entry.is_directory())
+      found.emplace_back(*step, entry.path());
   std::sort(found.begin(), found.end());
   return found;
 }
 
 // Prefix and tensors of each set that the optimizer owns, in the order they are written.
 std::vector<std::pair<std::string, ParameterSet*>> state_sets(Optimizer& optimizer) {
-  std::vector<std::pair<std::string, ParameterSet*>> sets = {{"first_moment.", &optimizer.first_moment()}, {"second_moment.", &optimizer.second_moment()}};
+  std::vector<std::pair<std::string, ParameterSet*>> sets = {
+      {"first_moment.", &optimizer.first_moment()}, {"second_moment.", &optimizer.second_moment()}};
   if (optimizer.masters() != nullptr) sets.emplace_back("master.", optimizer.masters());
   return sets;
 }
@@ -67,19 +69,23 @@ void drop_old(const fs::path& root, std::int64_t keep) {
   while (keep > 0 && static_cast<std::int64_t>(found.size()) > keep) {
     std::error_code failed;
     fs::remove_all(found.front().second, failed);
-    if (failed) log_warning("cannot remove the old checkpoint {}: {}", found.front().second.string(), failed.message());
+    if (failed)
+      log_warning("cannot remove the old checkpoint {}: {}", found.front().second.string(),
+                  failed.message());
     found.erase(found.begin());
   }
 }
 
 [[noreturn]] void damaged(const fs::path& directory, const std::string& what) {
-  throw Error(fmt::format("checkpoint {} is damaged: {}", directory.string(), what), "restore it from a copy, or remove this directory to resume from the one before it");
+  throw Error(fmt::format("checkpoint {} is damaged: {}", directory.string(), what),
+              "restore it from a copy, or remove this directory to resume from the one before it");
 }
 
 }  // namespace
 
-fs::path save_checkpoint(const fs::path& root, const TrainState& state, const ModelConfig& config, const ParameterSet& weights, Optimizer& optimizer, const std::optional<fs::path>& source,
-                         std::int64_t keep) {
+fs::path save_checkpoint(const fs::path& root, const TrainState& state, const ModelConfig& config,
+                         const ParameterSet& weights, Optimizer& optimizer,
+                         const std::optional<fs::path>& source, std::int64_t keep) {
   make_writable_directory(root);
   const fs::path target = root / fmt::format("step-{}", state.step);
   DirectoryWriter writer(target);
@@ -90,8 +96,15 @@ fs::path save_checkpoint(const fs::path& root, const TrainState& state, const Mo
   moments.name = fmt::format("{}/{}", kStateDirectory, kOptimizerFile);
   files.push_back(moments);
 
-  OrderedJson json = {{"format", kFormat}, {"step", state.step}, {"data_position", state.data_position}, {"seed", state.seed}, {"numerics", to_json(state.numerics)}, {"config", state.config}};
-  for (const WrittenFile& file : files) json["files"][file.name] = {{"bytes", file.bytes}, {"xxh3", fmt::format("{:016x}", file.checksum)}};
+  OrderedJson json = {{"format", kFormat},
+                      {"step", state.step},
+                      {"data_position", state.data_position},
+                      {"seed", state.seed},
+                      {"numerics", to_json(state.numerics)},
+                      {"config", state.config}};
+  for (const WrittenFile& file : files)
+    json["files"][file.name] = {{"bytes", file.bytes},
+                                {"xxh3", fmt::format("{:016x}", file.checksum)}};
   // The list of checksums ends with one of itself, over the text before it.
   FileWriter state_file(state_directory / kStateFile);
   state_file.write(json.dump(2) + "\n");
@@ -122,14 +135,21 @@ void remove_unfinished_saves(const fs::path& root) {
 
 TrainState read_checkpoint_state(const fs::path& directory) {
   const fs::path path = directory / kStateDirectory / kStateFile;
-  if (!fs::exists(path)) throw Error(fmt::format("{}: no {}/{}", directory.string(), kStateDirectory, kStateFile), "this is no checkpoint to resume from; name one that longstride saved");
+  if (!fs::exists(path))
+    throw Error(fmt::format("{}: no {}/{}", directory.string(), kStateDirectory, kStateFile),
+                "this is no checkpoint to resume from; name one that longstride saved");
   const std::string text = read_text(path);
   const std::size_t split = text.size() >= 17 ? text.size() - 17 : 0;
-  if (text.size() < 18 || fmt::format("{:016x}\n", checksum_of_text(text.substr(0, split))) != text.substr(split)) damaged(directory, fmt::format("{} does not match its checksum", kStateFile));
+  if (text.size() < 18 ||
+      fmt::format("{:016x}\n", checksum_of_text(text.substr(0, split))) != text.substr(split))
+    damaged(directory, fmt::format("{} does not match its checksum", kStateFile));
   TrainState state;
   try {
     const OrderedJson json = OrderedJson::parse(text.substr(0, split));
-    if (json.at("format") != kFormat) throw Error(fmt::format("{}: format {}, this longstride reads {}", path.string(), json.at("format").dump(), kFormat), "use the version that wrote it");
+    if (json.at("format") != kFormat)
+      throw Error(fmt::format("{}: format {}, this longstride reads {}", path.string(),
+                              json.at("format").dump(), kFormat),
+                  "use the version that wrote it");
     json.at("step").get_to(state.step);
     json.at("data_position").get_to(state.data_position);
     json.at("seed").get_to(state.seed);
@@ -139,8 +159,11 @@ TrainState read_checkpoint_state(const fs::path& directory) {
       const fs::path file = directory / name;
       if (!fs::exists(file)) damaged(directory, fmt::format("{} is missing", name));
       const auto bytes = static_cast<std::int64_t>(fs::file_size(file));
-      if (facts.at("bytes") != bytes) damaged(directory, fmt::format("{} has {} bytes, {} were written", name, bytes, facts.at("bytes").dump()));
-      if (facts.at("xxh3") != fmt::format("{:016x}", checksum_of_file(file))) damaged(directory, fmt::format("{} does not match its checksum", name));
+      if (facts.at("bytes") != bytes)
+        damaged(directory, fmt::format("{} has {} bytes, {} were written", name, bytes,
+                                       facts.at("bytes").dump()));
+      if (facts.at("xxh3") != fmt::format("{:016x}", checksum_of_file(file)))
+        damaged(directory, fmt::format("{} does not match its checksum", name));
     }
   } catch (const OrderedJson::exception& e) {
     damaged(directory, e.what());
@@ -149,14 +172,18 @@ TrainState read_checkpoint_state(const fs::path& directory) {
 }
 
 void load_optimizer(const fs::path& directory, ParameterSet& weights, Optimizer& optimizer) {
-  const SafetensorsReader reader = SafetensorsReader::open_file(directory / kStateDirectory / kOptimizerFile);
+  const SafetensorsReader reader =
+      SafetensorsReader::open_file(directory / kStateDirectory / kOptimizerFile);
   for (const auto& [prefix, set] : state_sets(optimizer))
     for (std::int64_t i = 0; i < set->size(); ++i) {
       const std::string name = prefix + set->specs()[static_cast<std::size_t>(i)].name;
-      if (!reader.contains(name)) damaged(directory, fmt::format("{} has no tensor {}", kOptimizerFile, name));
+      if (!reader.contains(name))
+        damaged(directory, fmt::format("{} has no tensor {}", kOptimizerFile, name));
       const auto bytes = reader.bytes(name);
       const View view = set->view(i);
-      if (static_cast<std::int64_t>(bytes.size()) != view.bytes()) damaged(directory, fmt::format("{} in {} has {} bytes, not {}", name, kOptimizerFile, bytes.size(), view.bytes()));
+      if (static_cast<std::int64_t>(bytes.size()) != view.bytes())
+        damaged(directory, fmt::format("{} in {} has {} bytes, not {}", name, kOptimizerFile,
+                                       bytes.size(), view.bytes()));
       weights.device().copy_from_host(view.data(), bytes.data(), view.bytes());
     }
 }

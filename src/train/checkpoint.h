@@ -1,5 +1,6 @@
-// Checkpoints: `step-N/`, a Hugging Face directory with a `state/` beside the weights. A save appears whole or not at
-// all; a restore verifies every byte. The format is described in docs/checkpoint.md.
+// Checkpoints: `step-N/`, a Hugging Face directory with a `state/` beside the weights. A save
+// appears whole or not at all; a restore verifies every byte. The format is described in
+// docs/checkpoint.md.
 #pragma once
 
 #include <cstdint>
@@ -22,19 +23,25 @@ struct TrainState {
   OrderedJson config;  // the effective configuration, to notice changes on resume
 };
 
-// Writes `root`/step-N. Earlier saves stay as they are, whatever happens; `keep` > 0 then removes all but the newest.
-std::filesystem::path save_checkpoint(const std::filesystem::path& root, const TrainState& state, const ModelConfig& config, const ParameterSet& weights, Optimizer& optimizer,
-                                      const std::optional<std::filesystem::path>& source, std::int64_t keep);
+// Writes `root`/step-N. Earlier saves stay as they are, whatever happens; `keep` > 0 then removes
+// all but the newest.
+std::filesystem::path save_checkpoint(const std::filesystem::path& root, const TrainState& state,
+                                      const ModelConfig& config, const ParameterSet& weights,
+                                      Optimizer& optimizer,
+                                      const std::optional<std::filesystem::path>& source,
+                                      std::int64_t keep);
 
-// The step-N directory with the largest N, or nothing. Leftovers of killed saves are not checkpoints.
+// The step-N directory with the largest N, or nothing. Leftovers of killed saves are not
+// checkpoints.
 std::optional<std::filesystem::path> newest_checkpoint(const std::filesystem::path& root);
 // Removes what a killed save left behind.
 void remove_unfinished_saves(const std::filesystem::path& root);
 
-// Reads and checks state/state.json and the size and checksum of every file it lists. Throws Error naming what was
-// changed, cut short or lost.
+// Reads and checks state/state.json and the size and checksum of every file it lists. Throws Error
+// naming what was changed, cut short or lost.
 TrainState read_checkpoint_state(const std::filesystem::path& directory);
 // Loads moments and masters; weights come from the directory like any model's.
-void load_optimizer(const std::filesystem::path& directory, ParameterSet& weights, Optimizer& optimizer);
+void load_optimizer(const std::filesystem::path& directory, ParameterSet& weights,
+                    Optimizer& optimizer);
 
 }  // namespace longstride

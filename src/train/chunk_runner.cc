@@ -16,7 +16,8 @@ void ChunkRunner::reserve(const SequenceLayout& layout) {
   correct_.resize(chunk);
 }
 
-void ChunkRunner::begin_sequence(const SequenceLayout& layout, const SequenceInput& input, float scale) {
+void ChunkRunner::begin_sequence(const SequenceLayout& layout, const SequenceInput& input,
+                                 float scale) {
   layout_ = layout;
   input_ = input;
   scale_ = scale;
@@ -28,18 +29,24 @@ void ChunkRunner::begin_sequence(const SequenceLayout& layout, const SequenceInp
 
 void ChunkRunner::run(const Task& task) {
   switch (task.kind) {
-    case TaskKind::kEmbed: return embed(task);
-    case TaskKind::kLayerForward: return layer_forward_task(task);
-    case TaskKind::kHead: return head(task);
-    case TaskKind::kLayerBackward: return layer_backward_task(task);
-    case TaskKind::kEmbedBackward: return embed_backward(task);
+    case TaskKind::kEmbed:
+      return embed(task);
+    case TaskKind::kLayerForward:
+      return layer_forward_task(task);
+    case TaskKind::kHead:
+      return head(task);
+    case TaskKind::kLayerBackward:
+      return layer_backward_task(task);
+    case TaskKind::kEmbedBackward:
+      return embed_backward(task);
   }
 }
 
 void ChunkRunner::drop() { chunks_.clear(); }
 
 ChunkRunner::Chunk& ChunkRunner::chunk_of(const Task& task) {
-  const auto found = std::find_if(chunks_.begin(), chunks_.end(), [&](const Chunk& c) { return c.index == task.chunk; });
+  const auto found = std::find_if(chunks_.begin(), chunks_.end(),
+                                  [&](const Chunk& c) { return c.index == task.chunk; });
   LS_CHECK(found != chunks_.end(), "chunk {} is not under way", task.chunk);
   return *found;
 }
@@ -50,7 +57,14 @@ void ChunkRunner::end_chunk(Chunk& chunk) {
 }
 
 ChunkContext ChunkRunner::context_of(const Chunk& chunk) const {
-  return {context_.device, workspace_, context_.config, layout_.chunk_begin(chunk.index), layout_.chunk_size(chunk.index), chunk.cos_TN.view(), chunk.sin_TN.view()};
+  return {context_.device,
+          workspace_,
+          context_.config,
+          layout_.chunk_begin(chunk.index),
+          layout_.chunk_size(chunk.index),
+          chunk.cos_TN.view(),
+          chunk.sin_TN.view(),
+          context_.rebuild_feed_forward};
 }
 
 LayerPass ChunkRunner::pass_of(const ChunkContext& ctx, const Task& task) {
@@ -73,7 +87,8 @@ LayerPass ChunkRunner::pass_of(const ChunkContext& ctx, const Task& task) {
 void ChunkRunner::embed(const Task& task) {
   Chunk chunk;
   chunk.index = task.chunk;
-  const std::int64_t begin = layout_.chunk_begin(task.chunk), T = layout_.chunk_size(task.chunk), N = context_.config.head_size / 2;
+  const std::int64_t begin = layout_.chunk_begin(task.chunk), T = layout_.chunk_size(task.chunk),
+                     N = context_.config.head_size / 2;
   chunk.tokens_T = workspace_.take("tokens", DType::kI32, {T});
   chunk.cos_TN = workspace_.take("cos", DType::kF32, {T, N});
   chunk.sin_TN = workspace_.take("sin", DType::kF32, {T, N});
@@ -81,12 +96,16 @@ void ChunkRunner::embed(const Task& task) {
   const Lease positions_T = workspace_.take("positions", DType::kI64, {T});
   if (store_ != nullptr) {
     positions_.clear();
-    for (std::int64_t t = begin; t < begin + T; ++t) positions_.push_back(input_.first_position + t - layout_.document_start(t));
-    context_.device.copy_from_host(positions_T.view().data(), positions_.data(), T * size_of(DType::kI64));
-    context_.device.copy_from_host(chunk.tokens_T.view().data(), input_.tokens.data() + begin, T * size_of(DType::kI32));
+    for (std::int64_t t = begin; t < begin + T; ++t)
+      positions_.push_back(input_.first_position + t - layout_.document_start(t));
+    context_.device.copy_from_host(positions_T.view().data(), positions_.data(),
+                                   T * size_of(DType::kI64));
+    context_.device.copy_from_host(chunk.tokens_T.view().data(), input_.tokens.data() + begin,
+                                   T * size_of(DType::kI32));
   }
   Stream& stream = context_.device.stream();
-  ops::rope_tables(stream, {positions_T, context_.frequencies, chunk.cos_TN, chunk.sin_TN, context_.attention_factor});
+  ops::rope_tables(stream, {positions_T, context_.frequencies, chunk.cos_TN, chunk.sin_TN,
+                            context_.attention_factor});
   ops::embedding_forward(stream, {chunk.tokens_T, context_.weights.embedding, chunk.stream_TD});
   chunk.layers.resize(static_cast<std::size_t>(context_.config.layers));
   chunks_.push_back(std::move(chunk));
@@ -106,20 +125,24 @@ void ChunkRunner::layer_forward_task(const Task& task) {
 void ChunkRunner::head(const Task& task) {
   Chunk& chunk = chunk_of(task);
   const ChunkContext ctx = context_of(chunk);
-  const HeadPass pass{ctx, context_.weights, context_.gradients, context_.numerics.head_block_rows, scale_};
+  const HeadPass pass{ctx, context_.weights, context_.gradients, context_.numerics.head_block_rows,
+                      scale_};
   if (store_ == nullptr) {
     chunk.stream_TD = head_forward_backward(pass, std::move(chunk.stream_TD), {});
     return;
   }
-  const auto targets = input_.targets.subspan(static_cast<std::size_t>(ctx.begin), static_cast<std::size_t>(ctx.tokens));
-  chunk.stream_TD = head_forward_backward(pass, std::move(chunk.stream_TD), {targets, losses_.data(), correct_.data()});
+  const auto targets = input_.targets.subspan(static_cast<std::size_t>(ctx.begin),
+                                              static_cast<std::size_t>(ctx.tokens));
+  chunk.stream_TD = head_forward_backward(pass, std::move(chunk.stream_TD),
+                                          {targets, losses_.data(), correct_.data()});
   for (std::size_t t = 0; t < targets.size(); ++t) {
     if (targets[t] < 0) continue;
     loss_sum_ += static_cast<double>(losses_[t]);
     correct_sum_ += correct_[t];
     ++counted_;
   }
-  if (recording_losses_) std::copy_n(losses_.begin(), targets.size(), all_losses_.begin() + ctx.begin);
+  if (recording_losses_)
+    std::copy_n(losses_.begin(), targets.size(), all_losses_.begin() + ctx.begin);
 }
 
 void ChunkRunner::layer_backward_task(const Task& task) {
@@ -132,13 +155,15 @@ void ChunkRunner::layer_backward_task(const Task& task) {
     store_->touch_gradients(task.layer, task.visited);
     gradients = store_->gradients(task.layer);
   }
-  layer_backward(pass, context_.gradients.layers[layer], gradients, std::move(chunk.layers[layer]), chunk.stream_TD);
+  layer_backward(pass, context_.gradients.layers[layer], gradients, std::move(chunk.layers[layer]),
+                 chunk.stream_TD);
   if (store_ != nullptr) store_->release(task.layer, task.freed);
 }
 
 void ChunkRunner::embed_backward(const Task& task) {
   Chunk& chunk = chunk_of(task);
-  ops::embedding_backward(context_.device.stream(), {chunk.tokens_T, chunk.stream_TD, context_.gradients.embedding});
+  ops::embedding_backward(context_.device.stream(),
+                          {chunk.tokens_T, chunk.stream_TD, context_.gradients.embedding});
   end_chunk(chunk);
 }
 

@@ -1,4 +1,5 @@
-// Runs the tasks of a schedule on a device: the same code records shapes (no pages, no data) and trains.
+// Runs the tasks of a schedule on a device: the same code records shapes (no pages, no data) and
+// trains.
 #pragma once
 
 #include <cstdint>
@@ -32,16 +33,19 @@ struct RunnerContext {
   const ModelParameters& gradients;
   ConstView frequencies;  // F64 [C/2]
   double attention_factor = 1.0;
+  bool rebuild_feed_forward = false;
 };
 
 class ChunkRunner {
  public:
   // `store` is null in a recording pass.
-  ChunkRunner(const RunnerContext& context, Workspace& workspace, KvStore* store) : context_(context), workspace_(workspace), store_(store) {}
+  ChunkRunner(const RunnerContext& context, Workspace& workspace, KvStore* store)
+      : context_(context), workspace_(workspace), store_(store) {}
 
   // Room for any sequence of up to this layout's tokens.
   void reserve(const SequenceLayout& layout);
-  // The sequence that the next tasks belong to. Losses of counted targets are multiplied by `scale` for the gradients.
+  // The sequence that the next tasks belong to. Losses of counted targets are multiplied by `scale`
+  // for the gradients.
   void begin_sequence(const SequenceLayout& layout, const SequenceInput& input, float scale);
   void run(const Task& task);
   // Drops everything taken from the workspace, after an interruption.
@@ -51,7 +55,8 @@ class ChunkRunner {
   double loss_sum() const { return loss_sum_; }
   std::int64_t counted() const { return counted_; }
   std::int64_t correct() const { return correct_sum_; }
-  // Keeps every token's loss from now on, which costs memory in proportion to the context: for tests.
+  // Keeps every token's loss from now on, which costs memory in proportion to the context: for
+  // tests.
   void record_losses() { recording_losses_ = true; }
   std::span<const float> losses() const { return all_losses_; }
 

@@ -35,6 +35,7 @@ struct TrainingConfig {
   std::int64_t chunk = 1024;
   std::int64_t page = 128;
   std::int64_t keep_chunks = 1;
+  bool rebuild_feed_forward = false;
   std::int64_t steps = 0;
   std::int64_t batch = 1;
   std::int64_t seed = 0;

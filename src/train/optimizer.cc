@@ -15,18 +15,22 @@ bool needs_masters(const std::vector<DType>& dtypes) {
 
 }  // namespace
 
-Optimizer::Optimizer(const ModelConfig& config, ParameterSet& weights, const OptimizerConfig& options)
+Optimizer::Optimizer(const ModelConfig& config, ParameterSet& weights,
+                     const OptimizerConfig& options)
     : weights_(weights),
       options_(options),
       first_(weights.device(), config, DType::kF32, "first moments"),
       second_(weights.device(), config, DType::kF32, "second moments"),
       norm_(weights.device().allocate(size_of(DType::kF64), "gradient norm")) {
   if (!needs_masters(weights.dtypes())) return;
-  masters_ = std::make_unique<ParameterSet>(weights.device(), config, DType::kF32, "master weights");
-  for (std::int64_t i = 0; i < weights.size(); ++i) ops::convert(weights.device().stream(), {weights.view(i), masters_->view(i)});
+  masters_ =
+      std::make_unique<ParameterSet>(weights.device(), config, DType::kF32, "master weights");
+  for (std::int64_t i = 0; i < weights.size(); ++i)
+    ops::convert(weights.device().stream(), {weights.view(i), masters_->view(i)});
 }
 
-std::int64_t Optimizer::bytes_needed(const ModelConfig& config, const std::vector<DType>& weight_dtypes) {
+std::int64_t Optimizer::bytes_needed(const ModelConfig& config,
+                                     const std::vector<DType>& weight_dtypes) {
   return (needs_masters(weight_dtypes) ? 3 : 2) * ParameterSet::bytes_needed(config, DType::kF32);
 }
 
@@ -34,13 +38,15 @@ double Optimizer::gradient_norm(const ParameterSet& gradients) {
   Device& device = weights_.device();
   const View sum(norm_->data(), DType::kF64, {1});
   device.zero(sum.data(), sum.bytes());
-  for (std::int64_t i = 0; i < gradients.size(); ++i) ops::sum_of_squares(device.stream(), {gradients.view(i), sum});
+  for (std::int64_t i = 0; i < gradients.size(); ++i)
+    ops::sum_of_squares(device.stream(), {gradients.view(i), sum});
   double squares = 0;
   device.copy_to_host(&squares, sum.data(), sum.bytes());
   return std::sqrt(squares);
 }
 
-void Optimizer::update(const ParameterSet& gradients, double learning_rate, double gradient_scale, std::int64_t step) {
+void Optimizer::update(const ParameterSet& gradients, double learning_rate, double gradient_scale,
+                       std::int64_t step) {
   for (std::int64_t i = 0; i < weights_.size(); ++i) {
     ops::AdamW args;
     args.g = gradients.view(i);
@@ -52,13 +58,16 @@ void Optimizer::update(const ParameterSet& gradients, double learning_rate, doub
     args.beta1 = options_.beta1;
     args.beta2 = options_.beta2;
     args.eps = options_.epsilon;
-    args.weight_decay = weights_.specs()[static_cast<std::size_t>(i)].decay ? options_.weight_decay : 0.0;
+    args.weight_decay =
+        weights_.specs()[static_cast<std::size_t>(i)].decay ? options_.weight_decay : 0.0;
     args.grad_scale = gradient_scale;
     args.step = step;
     ops::adamw(weights_.device().stream(), args);
   }
 }
 
-std::int64_t Optimizer::bytes() const { return first_.bytes() + second_.bytes() + (masters_ ? masters_->bytes() : 0); }
+std::int64_t Optimizer::bytes() const {
+  return first_.bytes() + second_.bytes() + (masters_ ? masters_->bytes() : 0);
+}
 
 }  // namespace longstride

@@ -1,4 +1,5 @@
-// AdamW over all parameters, with fp32 moments and, where weights are not fp32 themselves, fp32 masters.
+// AdamW over all parameters, with fp32 moments and, where weights are not fp32 themselves, fp32
+// masters.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +15,17 @@ class Optimizer {
   // `weights` outlives the optimizer. Masters start as the weights.
   Optimizer(const ModelConfig& config, ParameterSet& weights, const OptimizerConfig& options);
 
-  static std::int64_t bytes_needed(const ModelConfig& config, const std::vector<DType>& weight_dtypes);
+  static std::int64_t bytes_needed(const ModelConfig& config,
+                                   const std::vector<DType>& weight_dtypes);
 
   // Global norm of all gradients, in double.
   double gradient_norm(const ParameterSet& gradients);
   // One update with gradients scaled by `gradient_scale`; `step` counts from 1.
-  void update(const ParameterSet& gradients, double learning_rate, double gradient_scale, std::int64_t step);
+  void update(const ParameterSet& gradients, double learning_rate, double gradient_scale,
+              std::int64_t step);
 
-  // The weights as the optimizer sees them: the masters, or the weights themselves where those are fp32.
+  // The weights as the optimizer sees them: the masters, or the weights themselves where those are
+  // fp32.
   ParameterSet& first_moment() { return first_; }
   ParameterSet& second_moment() { return second_; }
   ParameterSet* masters() { return masters_.get(); }  // null where the weights are the masters

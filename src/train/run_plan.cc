@@ -10,7 +10,9 @@
 namespace longstride {
 namespace {
 
-DType dtype_named(const std::string& name) { return name == "bf16" ? DType::kBF16 : name == "f16" ? DType::kF16 : DType::kF32; }
+DType dtype_named(const std::string& name) {
+  return name == "bf16" ? DType::kBF16 : name == "f16" ? DType::kF16 : DType::kF32;
+}
 
 }  // namespace
 
@@ -33,8 +35,12 @@ RunPlan plan_run(const TrainConfig& config, Device& device) {
   plan.model = open_model_source(config.model);
   const ModelConfig& model = plan.model.config;
   const DataConfig& data = config.data;
-  plan.corpus = open_corpus({data.path, data.format, data.document_token, data.document_index, data.loss_mask});
-  plan.samples = std::make_unique<SampleStream>(*plan.corpus, SampleOptions{config.training.context, data.pack, data.shuffle, static_cast<std::uint64_t>(config.training.seed), model.vocabulary});
+  plan.corpus = open_corpus(
+      {data.path, data.format, data.document_token, data.document_index, data.loss_mask});
+  plan.samples = std::make_unique<SampleStream>(
+      *plan.corpus,
+      SampleOptions{config.training.context, data.pack, data.shuffle,
+                    static_cast<std::uint64_t>(config.training.seed), model.vocabulary});
   plan.numerics = choose_numerics(device, model, config.training.chunk, config.training.page);
   plan.needs.weights = ParameterSet::bytes_needed(model, plan.model.dtypes);
   plan.needs.gradients = ParameterSet::bytes_needed(model, DType::kF32);
@@ -43,9 +49,16 @@ RunPlan plan_run(const TrainConfig& config, Device& device) {
   // The schedule of a hopeless context would itself fill the memory.
   plan.needs.step.kv_pages = kv_bytes_needed(model, plan.numerics, config.training.context);
   plan.needs.step_planned = plan.needs.total() <= plan.needs.available;
-  if (plan.needs.step_planned) plan.needs.step = plan_step(model, plan.model.dtypes, plan.numerics, {config.training.context, config.training.keep_chunks}).memory;
+  if (plan.needs.step_planned)
+    plan.needs.step = plan_step(model, plan.model.dtypes, plan.numerics,
+                                {config.training.context, config.training.keep_chunks,
+                                 config.training.rebuild_feed_forward})
+                          .memory;
   if (config.training.context > model.max_positions && model.max_positions > 0)
-    log_warning("context {} is longer than the {} positions the model was made for (max_position_embeddings)", config.training.context, model.max_positions);
+    log_warning(
+        "context {} is longer than the {} positions the model was made for "
+        "(max_position_embeddings)",
+        config.training.context, model.max_positions);
   return plan;
 }
 
@@ -53,11 +66,19 @@ void check_fits(const RunPlan& plan) {
   const RunNeeds& n = plan.needs;
   if (n.total() <= n.available) return;
   const auto bytes = [](std::int64_t b) { return format_bytes(static_cast<double>(b)); };
-  const std::string rest = n.step_planned ? fmt::format(", KV gradient pages {}, workspace {}", bytes(n.step.kv_gradient_pages), bytes(n.step.workspace)) : "";
-  throw Error(fmt::format("this run needs {}{} and the device has {} free: weights {}, gradients {}, optimizer {}, KV pages {}{}", n.step_planned ? "" : "at least ", bytes(n.total()),
-                          bytes(n.available), bytes(n.weights), bytes(n.gradients), bytes(n.optimizer), bytes(n.step.kv_pages), rest),
-              fmt::format("shorten training.context (now {}), make training.chunk smaller (now {}), set training.keep_chunks to 1, or choose a smaller model", plan.config.training.context,
-                          plan.config.training.chunk));
+  const std::string rest =
+      n.step_planned ? fmt::format(", KV gradient pages {}, workspace {}",
+                                   bytes(n.step.kv_gradient_pages), bytes(n.step.workspace))
+                     : "";
+  throw Error(fmt::format("this run needs {}{} and the device has {} free: weights {}, gradients "
+                          "{}, optimizer {}, KV pages {}{}",
+                          n.step_planned ? "" : "at least ", bytes(n.total()), bytes(n.available),
+                          bytes(n.weights), bytes(n.gradients), bytes(n.optimizer),
+                          bytes(n.step.kv_pages), rest),
+              fmt::format("shorten training.context (now {}), make training.chunk smaller (now "
+                          "{}), set training.keep_chunks to 1 and training.rebuild_feed_forward to "
+                          "true, or choose a smaller model",
+                          plan.config.training.context, plan.config.training.chunk));
 }
 
 std::string describe(const RunPlan& plan) {
@@ -65,11 +86,18 @@ std::string describe(const RunPlan& plan) {
   const TrainingConfig& t = plan.config.training;
   const auto bytes = [](std::int64_t b) { return format_bytes(static_cast<double>(b)); };
   std::string s;
-  const auto row = [&](const char* name, const std::string& value) { s += fmt::format("  {:<20} {}\n", name, value); };
-  row("model", fmt::format("{} from {}: {} parameters, {} layers, hidden {}", name_of(m.architecture), plan.model.directory ? plan.model.directory->path().string() : plan.config.model.preset + " (random)",
-                           parameter_count(m), m.layers, m.hidden_size));
-  row("data", fmt::format("{} tokens, {} samples an epoch", plan.corpus->tokens(), plan.samples->samples_per_epoch()));
-  row("step", fmt::format("{} x {} tokens in chunks of {}, pages of {}", t.batch, t.context, std::min(t.chunk, t.context), t.page));
+  const auto row = [&](const char* name, const std::string& value) {
+    s += fmt::format("  {:<20} {}\n", name, value);
+  };
+  row("model",
+      fmt::format("{} from {}: {} parameters, {} layers, hidden {}", name_of(m.architecture),
+                  plan.model.directory ? plan.model.directory->path().string()
+                                       : plan.config.model.preset + " (random)",
+                  parameter_count(m), m.layers, m.hidden_size));
+  row("data", fmt::format("{} tokens, {} samples an epoch", plan.corpus->tokens(),
+                          plan.samples->samples_per_epoch()));
+  row("step", fmt::format("{} x {} tokens in chunks of {}, pages of {}", t.batch, t.context,
+                          std::min(t.chunk, t.context), t.page));
   row("steps", fmt::format("{}", t.steps));
   row("kernels", fmt::format("{}, {}", plan.numerics.device, plan.numerics.kernels));
   row("weights", bytes(plan.needs.weights));
@@ -78,9 +106,12 @@ std::string describe(const RunPlan& plan) {
   row("KV pages", bytes(plan.needs.step.kv_pages));
   if (plan.needs.step_planned) {
     row("KV gradient pages", bytes(plan.needs.step.kv_gradient_pages));
-    row("workspace", fmt::format("{} (at least {} are alive at once)", bytes(plan.needs.step.workspace), bytes(plan.needs.step.workspace_bound)));
+    row("workspace",
+        fmt::format("{} (at least {} are alive at once)", bytes(plan.needs.step.workspace),
+                    bytes(plan.needs.step.workspace_bound)));
   }
-  row("together", fmt::format("{}{} of {} available", plan.needs.step_planned ? "" : "at least ", bytes(plan.needs.total()), bytes(plan.needs.available)));
+  row("together", fmt::format("{}{} of {} available", plan.needs.step_planned ? "" : "at least ",
+                              bytes(plan.needs.total()), bytes(plan.needs.available)));
   return s;
 }
 

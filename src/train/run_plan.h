@@ -1,4 +1,5 @@
-// What a training run will be and need, worked out from its configuration before anything large is allocated.
+// What a training run will be and need, worked out from its configuration before anything large is
+// allocated.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,8 @@ ModelSource open_model_source(const ModelSourceConfig& config);
 struct RunNeeds {
   std::int64_t weights = 0, gradients = 0, optimizer = 0;
   StepMemory step;
-  bool step_planned = true;  // false: weights and KV pages alone do not fit, and nothing beyond them was planned
+  bool step_planned =
+      true;  // false: weights and KV pages alone do not fit, and nothing beyond them was planned
   std::int64_t available = 0;  // on the device, now
   std::int64_t total() const { return weights + gradients + optimizer + step.total(); }
 };
@@ -39,8 +41,8 @@ struct RunPlan {
   RunNeeds needs;
 };
 
-// Opens and checks everything the configuration names. Throws Error; a run that does not fit is refused by
-// check_fits, so that a dry run may still show the numbers.
+// Opens and checks everything the configuration names. Throws Error; a run that does not fit is
+// refused by check_fits, so that a dry run may still show the numbers.
 RunPlan plan_run(const TrainConfig& config, Device& device);
 // Throws Error with the numbers and what to change if the device has not enough.
 void check_fits(const RunPlan& plan);

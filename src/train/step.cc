@@ -21,11 +21,15 @@ class Stopwatch {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-bool is_backward(TaskKind kind) { return kind == TaskKind::kHead || kind == TaskKind::kLayerBackward || kind == TaskKind::kEmbedBackward; }
+bool is_backward(TaskKind kind) {
+  return kind == TaskKind::kHead || kind == TaskKind::kLayerBackward ||
+         kind == TaskKind::kEmbedBackward;
+}
 
 }  // namespace
 
-NumericsRecord choose_numerics(const Device& device, const ModelConfig& config, std::int64_t chunk_tokens, std::int64_t page_tokens) {
+NumericsRecord choose_numerics(const Device& device, const ModelConfig& config,
+                               std::int64_t chunk_tokens, std::int64_t page_tokens) {
   NumericsRecord record;
   record.chunk_tokens = chunk_tokens;
   record.page_tokens = page_tokens;
@@ -35,7 +39,9 @@ NumericsRecord choose_numerics(const Device& device, const ModelConfig& config, 
   return record;
 }
 
-StepRunner::StepRunner(const ModelConfig& config, const ParameterSet& weights, const ParameterSet& gradients, const NumericsRecord& numerics, const StepOptions& options)
+StepRunner::StepRunner(const ModelConfig& config, const ParameterSet& weights,
+                       const ParameterSet& gradients, const NumericsRecord& numerics,
+                       const StepOptions& options)
     : config_(config),
       numerics_(numerics),
       options_(options),
@@ -48,17 +54,28 @@ StepRunner::StepRunner(const ModelConfig& config, const ParameterSet& weights, c
   frequencies_ = device_.allocate(frequency_bytes, "RoPE frequencies");
   device_.copy_from_host(frequencies_->data(), rope.frequencies.data(), frequency_bytes);
   arena_ = device_.allocate(plan_.memory.workspace, "workspace");
-  store_ = std::make_unique<KvStore>(device_, KvShape{config.layers, config.kv_heads, config.head_size, numerics.page_tokens}, plan_.logical_pages, plan_.kv_capacity, plan_.gradient_capacity);
+  store_ = std::make_unique<KvStore>(
+      device_, KvShape{config.layers, config.kv_heads, config.head_size, numerics.page_tokens},
+      plan_.logical_pages, plan_.kv_capacity, plan_.gradient_capacity);
   const View frequencies(frequencies_->data(), DType::kF64, {config.head_size / 2});
-  runner_ = std::make_unique<ChunkRunner>(RunnerContext{device_, config_, numerics_, weights_, gradients_, frequencies, rope.attention_factor}, workspace_, store_.get());
+  runner_ = std::make_unique<ChunkRunner>(
+      RunnerContext{device_, config_, numerics_, weights_, gradients_, frequencies,
+                    rope.attention_factor, options.rebuild_feed_forward},
+      workspace_, store_.get());
   runner_->reserve({options.max_tokens, numerics.chunk_tokens, numerics.page_tokens, {0}});
 }
 
 StepRunner::~StepRunner() = default;
 
-SequenceResult StepRunner::run(const SequenceInput& input, double scale, const std::function<bool()>& should_stop) {
-  const SequenceLayout layout{static_cast<std::int64_t>(input.tokens.size()), numerics_.chunk_tokens, numerics_.page_tokens, {input.document_starts.begin(), input.document_starts.end()}};
-  LS_CHECK(layout.tokens <= options_.max_tokens && input.targets.size() == input.tokens.size(), "{} tokens and {} targets, room for {}", layout.tokens, input.targets.size(), options_.max_tokens);
+SequenceResult StepRunner::run(const SequenceInput& input, double scale,
+                               const std::function<bool()>& should_stop) {
+  const SequenceLayout layout{static_cast<std::int64_t>(input.tokens.size()),
+                              numerics_.chunk_tokens,
+                              numerics_.page_tokens,
+                              {input.document_starts.begin(), input.document_starts.end()}};
+  LS_CHECK(layout.tokens <= options_.max_tokens && input.targets.size() == input.tokens.size(),
+           "{} tokens and {} targets, room for {}", layout.tokens, input.targets.size(),
+           options_.max_tokens);
   const StepSchedule schedule = make_step_schedule(layout, {config_.windows, options_.keep_chunks});
   runner_->begin_sequence(layout, input, static_cast<float>(scale));
 
@@ -69,9 +86,12 @@ SequenceResult StepRunner::run(const SequenceInput& input, double scale, const s
       const PlacedEpisode& placed = plan_.episodes.at({episode.kind, episode.chunks});
       workspace_.start_replay(arena_->data(), placed.trace, placed.placement.offsets);
       for (const Task& task : episode.tasks) {
-        if (task.kind == TaskKind::kEmbed && should_stop && should_stop()) throw Interrupted("stopped between chunks");
+        if (task.kind == TaskKind::kEmbed && should_stop && should_stop())
+          throw Interrupted("stopped between chunks");
         runner_->run(task);
-        double& part = is_backward(task.kind) ? result.backward_s : episode.kind == EpisodeKind::kReplay ? result.recompute_s : result.forward_s;
+        double& part = is_backward(task.kind)                 ? result.backward_s
+                       : episode.kind == EpisodeKind::kReplay ? result.recompute_s
+                                                              : result.forward_s;
         part += watch.lap();
       }
       workspace_.finish_replay();

@@ -1,4 +1,5 @@
-// StepRunner: forward and backward of whole sequences, with every byte placed before the first one runs.
+// StepRunner: forward and backward of whole sequences, with every byte placed before the first one
+// runs.
 #pragma once
 
 #include <cstdint>
@@ -17,25 +18,30 @@ struct SequenceResult {
   double forward_s = 0, recompute_s = 0, backward_s = 0;
 };
 
-// Thrown out of run() when `should_stop` said so; gradients hold a partial sum, weights are untouched.
+// Thrown out of run() when `should_stop` said so; gradients hold a partial sum, weights are
+// untouched.
 class Interrupted : public Error {
  public:
   using Error::Error;
 };
 
 // The record for a model on a device: chunk and page as given, the rest as this build chooses.
-NumericsRecord choose_numerics(const Device& device, const ModelConfig& config, std::int64_t chunk_tokens, std::int64_t page_tokens);
+NumericsRecord choose_numerics(const Device& device, const ModelConfig& config,
+                               std::int64_t chunk_tokens, std::int64_t page_tokens);
 
 class StepRunner {
  public:
   // Weights and gradients (all F32) outlive the runner. Allocates arena and page pools.
-  StepRunner(const ModelConfig& config, const ParameterSet& weights, const ParameterSet& gradients, const NumericsRecord& numerics, const StepOptions& options);
+  StepRunner(const ModelConfig& config, const ParameterSet& weights, const ParameterSet& gradients,
+             const NumericsRecord& numerics, const StepOptions& options);
   StepRunner(const StepRunner&) = delete;
   StepRunner& operator=(const StepRunner&) = delete;
   ~StepRunner();
 
-  // Forward and backward of one sequence: gradients += scale * d(sum of counted losses). Asks should_stop between chunks.
-  SequenceResult run(const SequenceInput& input, double scale, const std::function<bool()>& should_stop = nullptr);
+  // Forward and backward of one sequence: gradients += scale * d(sum of counted losses). Asks
+  // should_stop between chunks.
+  SequenceResult run(const SequenceInput& input, double scale,
+                     const std::function<bool()>& should_stop = nullptr);
 
   const StepMemory& memory() const { return plan_.memory; }
   const KvStore& store() const { return *store_; }

@@ -12,7 +12,8 @@ namespace longstride {
 namespace {
 
 // Runs an episode's tasks on shapes alone.
-WorkspaceTrace record(const Episode& episode, const RunnerContext& context, const SequenceLayout& layout) {
+WorkspaceTrace record(const Episode& episode, const RunnerContext& context,
+                      const SequenceLayout& layout) {
   Workspace workspace;
   ChunkRunner runner(context, workspace, nullptr);
   workspace.start_recording();
@@ -21,7 +22,8 @@ WorkspaceTrace record(const Episode& episode, const RunnerContext& context, cons
   return workspace.finish_recording();
 }
 
-PlacedEpisode place(const Episode& episode, const RunnerContext& context, const SequenceLayout& layout) {
+PlacedEpisode place(const Episode& episode, const RunnerContext& context,
+                    const SequenceLayout& layout) {
   PlacedEpisode placed;
   placed.trace = record(episode, context, layout);
   placed.placement = place_greedy(placed.trace);
@@ -32,16 +34,20 @@ PlacedEpisode place(const Episode& episode, const RunnerContext& context, const 
 
 }  // namespace
 
-std::int64_t kv_bytes_needed(const ModelConfig& config, const NumericsRecord& numerics, std::int64_t tokens) {
+std::int64_t kv_bytes_needed(const ModelConfig& config, const NumericsRecord& numerics,
+                             std::int64_t tokens) {
   const SequenceLayout layout{tokens, numerics.chunk_tokens, numerics.page_tokens, {0}};
   layout.validate();
   const KvShape shape{config.layers, config.kv_heads, config.head_size, numerics.page_tokens};
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 4;
-  const double bytes = static_cast<double>(layout.pages()) * static_cast<double>(config.layers) * static_cast<double>(shape.page_bytes());
-  return bytes < static_cast<double>(kMost) ? layout.pages() * config.layers * shape.page_bytes() : kMost;
+  const double bytes = static_cast<double>(layout.pages()) * static_cast<double>(config.layers) *
+                       static_cast<double>(shape.page_bytes());
+  return bytes < static_cast<double>(kMost) ? layout.pages() * config.layers * shape.page_bytes()
+                                            : kMost;
 }
 
-StepPlan plan_step(const ModelConfig& config, const std::vector<DType>& weight_dtypes, const NumericsRecord& numerics, const StepOptions& options) {
+StepPlan plan_step(const ModelConfig& config, const std::vector<DType>& weight_dtypes,
+                   const NumericsRecord& numerics, const StepOptions& options) {
   StepPlan plan;
   // A chunk larger than the context is the whole of it.
   SequenceLayout layout{options.max_tokens, numerics.chunk_tokens, numerics.page_tokens, {0}};
@@ -53,16 +59,26 @@ StepPlan plan_step(const ModelConfig& config, const std::vector<DType>& weight_d
   plan.memory.kv_pages = plan.kv_capacity * shape.page_bytes();
   plan.memory.kv_gradient_pages = plan.gradient_capacity * shape.page_bytes();
 
-  // Only sizes matter here, so every chunk counts as full, up to the whole sequence; one more chunk than is kept shows
-  // all kinds of episodes, and shorter sequences keep fewer chunks.
+  // Only sizes matter here, so every chunk counts as full, up to the whole sequence; one more chunk
+  // than is kept shows all kinds of episodes, and shorter sequences keep fewer chunks.
   Device& device = shapes_device();
-  const ParameterSet weights(device, config, weight_dtypes, "weights"), gradients(device, config, DType::kF32, "gradients");
+  const ParameterSet weights(device, config, weight_dtypes, "weights"),
+      gradients(device, config, DType::kF32, "gradients");
   const ModelParameters weight_views = weights.model(), gradient_views = gradients.model();
-  const RunnerContext context{device, config, numerics, weight_views, gradient_views, View(nullptr, DType::kF64, {config.head_size / 2}), 1.0};
+  const RunnerContext context{device,
+                              config,
+                              numerics,
+                              weight_views,
+                              gradient_views,
+                              View(nullptr, DType::kF64, {config.head_size / 2}),
+                              1.0,
+                              options.rebuild_feed_forward};
   const std::int64_t kept_at_most = std::min(options.keep_chunks, layout.chunks());
   for (std::int64_t kept = 1; kept <= kept_at_most; ++kept) {
     SequenceLayout full = layout;
-    full.tokens = layout.chunks() == 1 ? layout.tokens : (kept + (kept < layout.chunks() ? 1 : 0)) * layout.chunk_tokens;
+    full.tokens = layout.chunks() == 1
+                      ? layout.tokens
+                      : (kept + (kept < layout.chunks() ? 1 : 0)) * layout.chunk_tokens;
     for (const Episode& episode : make_step_schedule(full, {config.windows, kept}).episodes) {
       const auto key = std::pair{episode.kind, episode.chunks};
       if (!plan.episodes.contains(key)) plan.episodes.emplace(key, place(episode, context, full));
@@ -70,7 +86,8 @@ StepPlan plan_step(const ModelConfig& config, const std::vector<DType>& weight_d
   }
   for (const auto& [key, placed] : plan.episodes) {
     plan.memory.workspace = std::max(plan.memory.workspace, placed.placement.bytes);
-    plan.memory.workspace_bound = std::max(plan.memory.workspace_bound, live_bytes_bound(placed.trace));
+    plan.memory.workspace_bound =
+        std::max(plan.memory.workspace_bound, live_bytes_bound(placed.trace));
   }
   return plan;
 }

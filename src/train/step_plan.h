@@ -12,14 +12,19 @@
 namespace longstride {
 
 struct StepOptions {
-  std::int64_t max_tokens = 0;   // longest sequence
-  std::int64_t keep_chunks = 1;  // the last chunks' activations that stay instead of being recomputed
+  std::int64_t max_tokens = 0;  // longest sequence
+  std::int64_t keep_chunks =
+      1;  // the last chunks' activations that stay instead of being recomputed
+  bool rebuild_feed_forward =
+      false;  // gate and up are never kept: less workspace, more arithmetic, the same bits
 };
 
-// Bytes that a step takes besides weights, gradients and optimizer; known before anything is allocated.
+// Bytes that a step takes besides weights, gradients and optimizer; known before anything is
+// allocated.
 struct StepMemory {
   std::int64_t kv_pages = 0, kv_gradient_pages = 0, workspace = 0;
-  std::int64_t workspace_bound = 0;  // the most bytes alive at once: what a perfect placement would take
+  std::int64_t workspace_bound =
+      0;  // the most bytes alive at once: what a perfect placement would take
   std::int64_t total() const { return kv_pages + kv_gradient_pages + workspace; }
 };
 
@@ -27,7 +32,8 @@ struct PlacedEpisode {
   WorkspaceTrace trace;
   Placement placement;
 };
-// By kind and number of chunks. Traces are those of full chunks; a shorter one replays the same addresses.
+// By kind and number of chunks. Traces are those of full chunks; a shorter one replays the same
+// addresses.
 using PlacedEpisodes = std::map<std::pair<EpisodeKind, std::int64_t>, PlacedEpisode>;
 
 struct StepPlan {
@@ -36,11 +42,14 @@ struct StepPlan {
   std::int64_t logical_pages = 0, kv_capacity = 0, gradient_capacity = 0;
 };
 
-// Bytes of the KV pages alone: every token of every layer has its page where forward turns to backward. Known without
-// a schedule, which grows with the context itself. Clamped where 64 bits end.
-std::int64_t kv_bytes_needed(const ModelConfig& config, const NumericsRecord& numerics, std::int64_t tokens);
+// Bytes of the KV pages alone: every token of every layer has its page where forward turns to
+// backward. Known without a schedule, which grows with the context itself. Clamped where 64 bits
+// end.
+std::int64_t kv_bytes_needed(const ModelConfig& config, const NumericsRecord& numerics,
+                             std::int64_t tokens);
 
 // Every placement has passed check_placement.
-StepPlan plan_step(const ModelConfig& config, const std::vector<DType>& weight_dtypes, const NumericsRecord& numerics, const StepOptions& options);
+StepPlan plan_step(const ModelConfig& config, const std::vector<DType>& weight_dtypes,
+                   const NumericsRecord& numerics, const StepOptions& options);
 
 }  // namespace longstride

@@ -13,13 +13,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
-double seconds_since(std::chrono::steady_clock::time_point start) { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); }
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
 
-// Settings that decide what the run computes: a resumed run that changed one would not be the same run.
+// Settings that decide what the run computes: a resumed run that changed one would not be the same
+// run.
 constexpr std::pair<const char*, const char*> kFixedKeys[] = {
-    {"model", "path"},        {"model", "preset"},     {"model", "dtype"},      {"data", "path"},        {"data", "format"},  {"data", "document_token"}, {"data", "document_index"},
-    {"data", "loss_mask"},    {"data", "pack"},        {"data", "shuffle"},     {"training", "context"}, {"training", "chunk"}, {"training", "page"},       {"training", "batch"},
-    {"training", "seed"},     {"numerics", "kv_gradient_dtype"}, {"numerics", "determinism"}};
+    {"model", "path"},          {"model", "preset"},
+    {"model", "dtype"},         {"data", "path"},
+    {"data", "format"},         {"data", "document_token"},
+    {"data", "document_index"}, {"data", "loss_mask"},
+    {"data", "pack"},           {"data", "shuffle"},
+    {"training", "context"},    {"training", "chunk"},
+    {"training", "page"},       {"training", "batch"},
+    {"training", "seed"},       {"numerics", "kv_gradient_dtype"},
+    {"numerics", "determinism"}};
 
 const OrderedJson* value_at(const OrderedJson& config, const char* section, const char* key) {
   if (!config.contains(section) || !config.at(section).contains(key)) return nullptr;
@@ -31,8 +40,11 @@ void check_same_run(const OrderedJson& now, const OrderedJson& then, const fs::p
     const OrderedJson* a = value_at(now, section, key);
     const OrderedJson* b = value_at(then, section, key);
     if ((a == nullptr) == (b == nullptr) && (a == nullptr || *a == *b)) continue;
-    throw Error(fmt::format("{}.{} is {} but the checkpoint {} was made with {}", section, key, a ? a->dump() : "not set", directory.string(), b ? b->dump() : "nothing set"),
-                "put the old value back to resume, or start a new run in another checkpoint.directory (with this checkpoint as model.path)");
+    throw Error(
+        fmt::format("{}.{} is {} but the checkpoint {} was made with {}", section, key,
+                    a ? a->dump() : "not set", directory.string(), b ? b->dump() : "nothing set"),
+        "put the old value back to resume, or start a new run in another checkpoint.directory "
+        "(with this checkpoint as model.path)");
   }
 }
 
@@ -48,7 +60,8 @@ Trainer::Trainer(RunPlan plan, Device& device, bool resume)
   make_writable_directory(root);
   const std::optional<fs::path> newest = newest_checkpoint(root);
   if (newest && !resume)
-    throw Error(fmt::format("{} already holds {}", root.string(), newest->filename().string()), "add --resume to go on from it, or choose another checkpoint.directory");
+    throw Error(fmt::format("{} already holds {}", root.string(), newest->filename().string()),
+                "add --resume to go on from it, or choose another checkpoint.directory");
   remove_unfinished_saves(root);
 
   state_.seed = static_cast<std::uint64_t>(config.training.seed);
@@ -63,14 +76,21 @@ Trainer::Trainer(RunPlan plan, Device& device, bool resume)
       initialize_random(weights_, plan_.model.config, state_.seed);
     optimizer_ = std::make_unique<Optimizer>(plan_.model.config, weights_, config.optimizer);
   }
-  runner_ = std::make_unique<StepRunner>(plan_.model.config, weights_, gradients_, state_.numerics, StepOptions{config.training.context, config.training.keep_chunks});
+  runner_ =
+      std::make_unique<StepRunner>(plan_.model.config, weights_, gradients_, state_.numerics,
+                                   StepOptions{config.training.context, config.training.keep_chunks,
+                                               config.training.rebuild_feed_forward});
 }
 
 void Trainer::restore(const fs::path& directory) {
   const TrainState saved = read_checkpoint_state(directory);
   check_same_run(state_.config, saved.config, directory);
-  if (const std::string difference = describe_difference(plan_.numerics, saved.numerics); !difference.empty())
-    log_warning("this machine's arithmetic differs from the checkpoint's, so results will not repeat bit for bit ({})", difference);
+  if (const std::string difference = describe_difference(plan_.numerics, saved.numerics);
+      !difference.empty())
+    log_warning(
+        "this machine's arithmetic differs from the checkpoint's, so results will not repeat bit "
+        "for bit ({})",
+        difference);
   ModelDirectory::open(directory).load(weights_);
   optimizer_ = std::make_unique<Optimizer>(plan_.model.config, weights_, plan_.config.optimizer);
   load_optimizer(directory, weights_, *optimizer_);
@@ -86,7 +106,8 @@ bool Trainer::run(const TrainCallbacks& callbacks) {
     while (state_.step < config.training.steps) {
       const StepReport report = step(callbacks.should_stop);
       if (callbacks.on_step) callbacks.on_step(report);
-      if (config.checkpoint.every > 0 && state_.step % config.checkpoint.every == 0) save(callbacks);
+      if (config.checkpoint.every > 0 && state_.step % config.checkpoint.every == 0)
+        save(callbacks);
     }
   } catch (const Interrupted&) {
     save(callbacks);
@@ -101,7 +122,8 @@ void Trainer::save(const TrainCallbacks& callbacks) {
   const CheckpointConfig& checkpoint = plan_.config.checkpoint;
   std::optional<fs::path> source;
   if (plan_.model.directory) source = plan_.model.directory->path();
-  const fs::path path = save_checkpoint(checkpoint.directory, state_, plan_.model.config, weights_, *optimizer_, source, checkpoint.keep);
+  const fs::path path = save_checkpoint(checkpoint.directory, state_, plan_.model.config, weights_,
+                                        *optimizer_, source, checkpoint.keep);
   saved_step_ = state_.step;
   if (callbacks.on_save) callbacks.on_save(path);
 }
@@ -119,13 +141,15 @@ StepReport Trainer::step(const std::function<bool()>& should_stop) {
     samples.push_back(plan_.samples->sample(state_.data_position + i));
     report.counted += samples.back().counted_targets();
     report.tokens += samples.back().size();
-    for (const std::int64_t length : samples.back().document_lengths()) report.document_lengths.push_back(length);
+    for (const std::int64_t length : samples.back().document_lengths())
+      report.document_lengths.push_back(length);
   }
 
   gradients_.zero();
   double loss_sum = 0;
   for (const Sample& sample : samples) {
-    const SequenceResult r = runner_->run({sample.tokens, sample.targets, sample.document_starts}, 1.0 / static_cast<double>(report.counted), should_stop);
+    const SequenceResult r = runner_->run({sample.tokens, sample.targets, sample.document_starts},
+                                          1.0 / static_cast<double>(report.counted), should_stop);
     loss_sum += r.loss_sum;
     report.correct += r.correct;
     report.forward_s += r.forward_s;
@@ -137,11 +161,16 @@ StepReport Trainer::step(const std::function<bool()>& should_stop) {
   const auto update_start = std::chrono::steady_clock::now();
   report.gradient_norm = optimizer_->gradient_norm(gradients_);
   if (!std::isfinite(report.loss) || !std::isfinite(report.gradient_norm))
-    throw Error(fmt::format("step {}: loss {} and gradient norm {} are not finite; the weights were not updated", report.step, report.loss, report.gradient_norm),
-                "lower optimizer.learning_rate or set optimizer.clip_norm, and resume from the last checkpoint");
+    throw Error(
+        fmt::format(
+            "step {}: loss {} and gradient norm {} are not finite; the weights were not updated",
+            report.step, report.loss, report.gradient_norm),
+        "lower optimizer.learning_rate or set optimizer.clip_norm, and resume from the last "
+        "checkpoint");
   const double clip = config.optimizer.clip_norm;
   const double scale = clip > 0 && report.gradient_norm > clip ? clip / report.gradient_norm : 1.0;
-  report.learning_rate = learning_rate_at(config.schedule, config.optimizer.learning_rate, report.step, config.training.steps);
+  report.learning_rate = learning_rate_at(config.schedule, config.optimizer.learning_rate,
+                                          report.step, config.training.steps);
   optimizer_->update(gradients_, report.learning_rate, scale, report.step);
   report.update_s = seconds_since(update_start);
 

@@ -29,14 +29,15 @@ struct TrainCallbacks {
 
 class Trainer {
  public:
-  // Allocates, loads or initializes the weights, and with `resume` restores the newest checkpoint of the output
-  // directory (a fresh start where there is none). Without `resume`, a directory that holds checkpoints is refused.
+  // Allocates, loads or initializes the weights, and with `resume` restores the newest checkpoint
+  // of the output directory (a fresh start where there is none). Without `resume`, a directory that
+  // holds checkpoints is refused.
   Trainer(RunPlan plan, Device& device, bool resume);
 
   std::int64_t completed_steps() const { return state_.step; }
   const RunPlan& plan() const { return plan_; }
-  // Runs to the last step and saves. True when all steps are done; false when should_stop ended it, after saving the
-  // last completed step.
+  // Runs to the last step and saves. True when all steps are done; false when should_stop ended it,
+  // after saving the last completed step.
   bool run(const TrainCallbacks& callbacks);
 
  private:

@@ -14,7 +14,8 @@ namespace {
 using testing::random_layout;
 using testing::random_window;
 
-// Query page -> KV pages and back, from the definition: a page is visited where any query sees any of its keys.
+// Query page -> KV pages and back, from the definition: a page is visited where any query sees any
+// of its keys.
 struct Expected {
   std::vector<std::vector<std::int32_t>> visits;
   std::map<std::int32_t, std::vector<std::int32_t>> back;
@@ -73,7 +74,9 @@ TEST(VisitLists, AreWhatTheDefinitionSays) {
       ASSERT_EQ(view.chunk_begin, layout.chunk_begin(chunk));
       for (std::int64_t t = 0; t < layout.chunk_size(chunk); ++t) {
         ASSERT_EQ(view.first_visible[t], layout.first_visible(view.chunk_begin + t, window));
-        if (t > 0) ASSERT_GE(view.first_visible[t], view.first_visible[t - 1]);
+        if (t > 0) {
+          ASSERT_GE(view.first_visible[t], view.first_visible[t - 1]);
+        }
       }
     }
   }
@@ -85,18 +88,23 @@ TEST(VisitLists, ASmallCase) {
   const VisitsView view = lists.view();
   EXPECT_EQ(view.chunk_begin, 8);
   EXPECT_EQ(std::vector(view.offsets, view.offsets + 3), (std::vector<std::int64_t>{0, 2, 5}));
-  EXPECT_EQ(std::vector(view.kv_pages, view.kv_pages + 5), (std::vector<std::int32_t>{1, 2, 1, 2, 3}));
+  EXPECT_EQ(std::vector(view.kv_pages, view.kv_pages + 5),
+            (std::vector<std::int32_t>{1, 2, 1, 2, 3}));
   EXPECT_EQ(std::vector(view.visited, view.visited + 3), (std::vector<std::int32_t>{1, 2, 3}));
-  EXPECT_EQ(std::vector(view.back_offsets, view.back_offsets + 4), (std::vector<std::int64_t>{0, 2, 4, 5}));
-  EXPECT_EQ(std::vector(view.back_queries, view.back_queries + 5), (std::vector<std::int32_t>{0, 1, 0, 1, 1}));
-  EXPECT_EQ(std::vector(view.first_visible, view.first_visible + 8), std::vector<std::int64_t>(8, 6));
+  EXPECT_EQ(std::vector(view.back_offsets, view.back_offsets + 4),
+            (std::vector<std::int64_t>{0, 2, 4, 5}));
+  EXPECT_EQ(std::vector(view.back_queries, view.back_queries + 5),
+            (std::vector<std::int32_t>{0, 1, 0, 1, 1}));
+  EXPECT_EQ(std::vector(view.first_visible, view.first_visible + 8),
+            std::vector<std::int64_t>(8, 6));
 }
 
-// A vector that grows moves; the addresses stay where `reserve` put them, for every chunk of every layout that fits.
+// A vector that grows moves; the addresses stay where `reserve` put them, for every chunk of every
+// layout that fits.
 TEST(VisitLists, BuildingAllocatesNothingAfterReserve) {
   const auto addresses = [](const VisitLists& lists) {
     const VisitsView v = lists.view();
-    return std::vector<const void*>{v.offsets, v.kv_pages, v.first_visible,
+    return std::vector<const void*>{v.offsets, v.kv_pages,     v.first_visible,
                                     v.visited, v.back_offsets, v.back_queries};
   };
   Random random(52);

@@ -147,8 +147,8 @@ TEST(MakeWritableDirectory, MakesParents) {
 TEST(MakeWritableDirectory, RefusesAPlaceBelowAFile) {
   const TempDirectory temp;
   const fs::path file = temp.write_text("file", "x");
-  EXPECT_TRUE(
-      says(error_of([&] { make_writable_directory(file / "below"); }), {(file / "below").string()}));
+  EXPECT_TRUE(says(error_of([&] { make_writable_directory(file / "below"); }),
+                   {(file / "below").string()}));
   EXPECT_TRUE(says(error_of([&] { make_writable_directory(file); }), {file.string()}));
   EXPECT_EQ(read_text(file), "x");
 }

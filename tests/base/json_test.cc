@@ -25,7 +25,8 @@ TEST(ReadJson, NamesTheFile) {
 
 TEST(ParseJson, RefusesWhatIsNotJson) {
   // A number too large for a double and bytes that are not UTF-8 included.
-  for (const std::string text : {"", "{", "{]", "{} {}", "nan", "{\"a\": 1e999}", "\"\xff\xfe\"", "\"\\ud800\""})
+  for (const std::string text :
+       {"", "{", "{]", "{} {}", "nan", "{\"a\": 1e999}", "\"\xff\xfe\"", "\"\\ud800\""})
     EXPECT_TRUE(says(error_of([&] { parse_json(text, "here.json"); }),
                      {"here.json", "not valid JSON", "restore it"}))
         << text;

@@ -62,7 +62,8 @@ TEST(Random, BelowIsEven) {
   constexpr int kDraws = 100000;
   for (int i = 0; i < kDraws; ++i) ++counts[random.below(10)];
   double chi = 0;
-  for (const double count : counts) chi += (count - kDraws / 10) * (count - kDraws / 10) / (kDraws / 10);
+  for (const double count : counts)
+    chi += (count - kDraws / 10) * (count - kDraws / 10) / (kDraws / 10);
   EXPECT_LT(chi, 27.9);
 }
 

@@ -109,9 +109,8 @@ TEST_F(ThreadPool, RefusesACallInsideACall) {
   for (const int threads : {1, 3}) {
     set_thread_count(threads);
     for (const std::int64_t n : {1, 8}) {
-      EXPECT_THROW(
-          parallel_for(n, [](std::int64_t) { parallel_for(2, [](std::int64_t) {}); }),
-          InternalError);
+      EXPECT_THROW(parallel_for(n, [](std::int64_t) { parallel_for(2, [](std::int64_t) {}); }),
+                   InternalError);
       expect_all_once(100);
     }
   }

@@ -132,7 +132,8 @@ TEST(PagesView, AddressesPastTwoGigabytes) {
             base + 2'147'483'646ull * 1'048'576ull + 524288);
 }
 
-// On the shapes device a pool may be larger than any memory; its base is null, so an address is an offset.
+// On the shapes device a pool may be larger than any memory; its base is null, so an address is an
+// offset.
 TEST(PagePool, PagesPastTwoGigabytes) {
   const std::int64_t page_bytes = std::int64_t{1} << 20, capacity = 1'000'000;
   const PagePool pool(shapes_device(), page_bytes, capacity, "pages");

@@ -35,7 +35,8 @@ TEST_F(PagePools, LowestFirstOnRandomTraffic) {
       free.erase(slot);
       used.insert(slot);
     } else {
-      const auto at = std::next(used.begin(), static_cast<std::ptrdiff_t>(random.below(used.size())));
+      const auto at =
+          std::next(used.begin(), static_cast<std::ptrdiff_t>(random.below(used.size())));
       pool.give(*at);
       free.insert(*at);
       used.erase(at);

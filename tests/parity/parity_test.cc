@@ -1,5 +1,5 @@
-// Invariant 5: loss and every gradient as Hugging Face transformers computes them, for every family and RoPE variant,
-// whatever the chunk.
+// Invariant 5: loss and every gradient as Hugging Face transformers computes them, for every family
+// and RoPE variant, whatever the chunk.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +21,8 @@ const fs::path kFixtures = fs::path(LS_SOURCE_DIR) / "tests" / "parity" / "fixtu
 
 std::vector<std::string> fixture_names() {
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(kFixtures)) names.push_back(entry.path().filename().string());
+  for (const auto& entry : fs::directory_iterator(kFixtures))
+    names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -34,7 +35,9 @@ struct Fixture {
   std::int64_t first_position = 0;
   Json expected;
 
-  explicit Fixture(const std::string& name) : model(ModelDirectory::open(kFixtures / name)), gradients(SafetensorsReader::open_file(kFixtures / name / "expected.safetensors")) {
+  explicit Fixture(const std::string& name)
+      : model(ModelDirectory::open(kFixtures / name)),
+        gradients(SafetensorsReader::open_file(kFixtures / name / "expected.safetensors")) {
     expected = read_json(kFixtures / name / "expected.json");
     const MappedFile file(kFixtures / name / "tokens.bin");
     tokens.resize(file.bytes().size() / 4);
@@ -57,21 +60,27 @@ TEST_P(Parity, LossAndEveryGradient) {
   const Fixture f(GetParam());
   const auto device = make_cpu_device();
   const ModelConfig& config = f.model.config();
-  ParameterSet weights(*device, config, f.model.dtypes(), "weights"), gradients(*device, config, DType::kF32, "gradients");
+  ParameterSet weights(*device, config, f.model.dtypes(), "weights"),
+      gradients(*device, config, DType::kF32, "gradients");
   f.model.load(weights);
   const double predicted = f.expected.at("predicted");
-  for (const auto& [chunk, page] : {std::pair<std::int64_t, std::int64_t>{1024, 128}, {64, 32}, {48, 16}}) {
+  for (const auto& [chunk, page] :
+       {std::pair<std::int64_t, std::int64_t>{1024, 128}, {64, 32}, {48, 16}}) {
     SCOPED_TRACE(fmt::format("chunk {} page {}", chunk, page));
     gradients.zero();
-    StepRunner runner(config, weights, gradients, choose_numerics(*device, config, chunk, page), {static_cast<std::int64_t>(f.tokens.size()), 1});
+    StepRunner runner(config, weights, gradients, choose_numerics(*device, config, chunk, page),
+                      {static_cast<std::int64_t>(f.tokens.size()), 1});
     runner.record_losses();
-    const SequenceResult r = runner.run({f.tokens, f.targets, f.document_starts, f.first_position}, 1.0 / predicted);
+    const SequenceResult r =
+        runner.run({f.tokens, f.targets, f.document_starts, f.first_position}, 1.0 / predicted);
     EXPECT_EQ(static_cast<double>(r.counted), predicted);
     const double loss = f.expected.at("loss");
     EXPECT_NEAR(r.loss_sum / predicted, loss, 1e-5 * loss);
     for (const Json& token : f.expected.at("token_losses")) {
       const double right = token.at("loss");
-      EXPECT_NEAR(static_cast<double>(runner.losses()[token.at("index")]), right, 1e-4 * std::max(1.0, right)) << "token " << token.at("index");
+      EXPECT_NEAR(static_cast<double>(runner.losses()[token.at("index")]), right,
+                  1e-4 * std::max(1.0, right))
+          << "token " << token.at("index");
     }
     ASSERT_EQ(f.gradients.names().size(), static_cast<std::size_t>(gradients.size()));
     for (std::int64_t i = 0; i < gradients.size(); ++i) {
@@ -89,11 +98,12 @@ TEST_P(Parity, LossAndEveryGradient) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Fixtures, Parity, testing::ValuesIn(fixture_names()), [](const auto& test) {
-  std::string name = test.param;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Fixtures, Parity, testing::ValuesIn(fixture_names()),
+                         [](const auto& test) {
+                           std::string name = test.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace longstride

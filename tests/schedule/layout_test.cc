@@ -105,7 +105,9 @@ TEST(SequenceLayout, PropertiesOfRandomLayouts) {
         ASSERT_GE(visible, before);  // never decreases
         ASSERT_GE(visible, layout.document_start(t));
         ASSERT_LE(visible, t);
-        if (window > 0) ASSERT_GT(visible + window, t);
+        if (window > 0) {
+          ASSERT_GT(visible + window, t);
+        }
         before = visible;
         first = std::min(first, visible);
       }

@@ -36,7 +36,8 @@ TEST(NumericsRecord, JsonHoldsEveryField) {
 }
 
 TEST(NumericsRecord, DamageIsNamed) {
-  for (const auto& [key, value] : as_json(example()).items()) {
+  const Json whole = as_json(example());
+  for (const auto& [key, value] : whole.items()) {
     Json missing = as_json(example());
     missing.erase(key);
     EXPECT_TRUE(says(error_of([&] { numerics_from_json(missing, "state.json"); }),
@@ -69,7 +70,8 @@ TEST(DescribeDifference, NamesWhatDiffers) {
 }
 
 TEST(DescribeDifference, SeesEveryField) {
-  for (const auto& [key, value] : as_json(example()).items()) {
+  const Json whole = as_json(example());
+  for (const auto& [key, value] : whole.items()) {
     Json changed = as_json(example());
     changed[key] = value.is_string() ? Json("other") : Json(1);
     const std::string text = describe_difference(example(), numerics_from_json(changed, "here"));

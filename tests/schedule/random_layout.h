@@ -9,7 +9,8 @@
 namespace longstride::testing {
 
 inline std::int64_t pick(Random& random, std::int64_t least, std::int64_t most) {
-  return least + static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(most - least + 1)));
+  return least +
+         static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(most - least + 1)));
 }
 
 inline SequenceLayout random_layout(Random& random) {

@@ -17,11 +17,14 @@ using testing::random_window;
 
 using Pages = std::set<std::pair<std::int64_t, std::int64_t>>;  // (layer, page)
 
-// Runs a schedule on plain sets, page by page, and checks each task against what exists at that time.
+// Runs a schedule on plain sets, page by page, and checks each task against what exists at that
+// time.
 class Simulator {
  public:
   Simulator(const SequenceLayout& layout, const ScheduleOptions& options)
-      : layout_(layout), options_(options), layers_(static_cast<std::int64_t>(options.windows.size())) {}
+      : layout_(layout),
+        options_(options),
+        layers_(static_cast<std::int64_t>(options.windows.size())) {}
 
   void run(const StepSchedule& schedule) {
     for (const Episode& episode : schedule.episodes) {
@@ -53,7 +56,8 @@ class Simulator {
     std::set<std::int64_t> pages;
     const std::int64_t begin = layout_.chunk_begin(task.chunk);
     for (std::int64_t t = begin; t < begin + layout_.chunk_size(task.chunk); ++t)
-      for (std::int64_t s = layout_.first_visible(t, options_.windows[static_cast<std::size_t>(task.layer)]);
+      for (std::int64_t s =
+               layout_.first_visible(t, options_.windows[static_cast<std::size_t>(task.layer)]);
            s <= t; ++s)
         pages.insert(s / layout_.page_tokens);
     return pages;
@@ -81,7 +85,9 @@ class Simulator {
     }
     EXPECT_EQ(task.only_kv, !task.keep && task.layer == layers_ - 1);
     expect_visits(task);
-    if (task.keep) EXPECT_TRUE(kept_.insert(place).second) << "kept twice";
+    if (task.keep) {
+      EXPECT_TRUE(kept_.insert(place).second) << "kept twice";
+    }
     peak_kv_ = std::max(peak_kv_, static_cast<std::int64_t>(kv_.size()));
   }
 
@@ -112,10 +118,12 @@ TEST(StepSchedule, KeepsItsPromisesOnRandomLayouts) {
   for (int i = 0; i < 1000; ++i) {
     const SequenceLayout layout = random_layout(random);
     ScheduleOptions options;
-    for (std::int64_t l = pick(random, 1, 4); l > 0; --l) options.windows.push_back(random_window(random));
+    for (std::int64_t l = pick(random, 1, 4); l > 0; --l)
+      options.windows.push_back(random_window(random));
     options.keep_chunks = pick(random, 1, 5);
-    SCOPED_TRACE(fmt::format("case {}: {} tokens, chunks of {}, pages of {}, keep {}", i, layout.tokens,
-                             layout.chunk_tokens, layout.page_tokens, options.keep_chunks));
+    SCOPED_TRACE(fmt::format("case {}: {} tokens, chunks of {}, pages of {}, keep {}", i,
+                             layout.tokens, layout.chunk_tokens, layout.page_tokens,
+                             options.keep_chunks));
     Simulator(layout, options).run(make_step_schedule(layout, options));
     if (HasFailure()) return;
   }
@@ -134,36 +142,36 @@ TEST(StepSchedule, OrderOfAStep) {
   const StepSchedule schedule = make_step_schedule(layout, {{0, 0}, 2});
   ASSERT_EQ(schedule.episodes.size(), 3u);
   EXPECT_EQ(schedule.episodes[0].kind, EpisodeKind::kForward);
-  EXPECT_EQ(order_of(schedule.episodes[0]),
-            (decltype(order_of({})){{kEmbed, 0, -1}, {kLayerForward, 0, 0}, {kLayerForward, 0, 1}}));
+  EXPECT_EQ(
+      order_of(schedule.episodes[0]),
+      (decltype(order_of({})){{kEmbed, 0, -1}, {kLayerForward, 0, 0}, {kLayerForward, 0, 1}}));
   EXPECT_EQ(schedule.episodes[1].kind, EpisodeKind::kKept);
   EXPECT_EQ(schedule.episodes[1].chunks, 2);
-  EXPECT_EQ(order_of(schedule.episodes[1]),
-            (decltype(order_of({})){{kEmbed, 1, -1},
-                                    {kLayerForward, 1, 0},
-                                    {kLayerForward, 1, 1},
-                                    {kEmbed, 2, -1},
-                                    {kLayerForward, 2, 0},
-                                    {kLayerForward, 2, 1},
-                                    {kHead, 2, -1},
-                                    {kLayerBackward, 2, 1},
-                                    {kLayerBackward, 2, 0},
-                                    {kEmbedBackward, 2, -1},
-                                    {kHead, 1, -1},
-                                    {kLayerBackward, 1, 1},
-                                    {kLayerBackward, 1, 0},
-                                    {kEmbedBackward, 1, -1}}));
+  EXPECT_EQ(order_of(schedule.episodes[1]), (decltype(order_of({})){{kEmbed, 1, -1},
+                                                                    {kLayerForward, 1, 0},
+                                                                    {kLayerForward, 1, 1},
+                                                                    {kEmbed, 2, -1},
+                                                                    {kLayerForward, 2, 0},
+                                                                    {kLayerForward, 2, 1},
+                                                                    {kHead, 2, -1},
+                                                                    {kLayerBackward, 2, 1},
+                                                                    {kLayerBackward, 2, 0},
+                                                                    {kEmbedBackward, 2, -1},
+                                                                    {kHead, 1, -1},
+                                                                    {kLayerBackward, 1, 1},
+                                                                    {kLayerBackward, 1, 0},
+                                                                    {kEmbedBackward, 1, -1}}));
   EXPECT_EQ(schedule.episodes[2].kind, EpisodeKind::kReplay);
-  EXPECT_EQ(order_of(schedule.episodes[2]),
-            (decltype(order_of({})){{kEmbed, 0, -1},
-                                    {kLayerForward, 0, 0},
-                                    {kLayerForward, 0, 1},
-                                    {kHead, 0, -1},
-                                    {kLayerBackward, 0, 1},
-                                    {kLayerBackward, 0, 0},
-                                    {kEmbedBackward, 0, -1}}));
+  EXPECT_EQ(order_of(schedule.episodes[2]), (decltype(order_of({})){{kEmbed, 0, -1},
+                                                                    {kLayerForward, 0, 0},
+                                                                    {kLayerForward, 0, 1},
+                                                                    {kHead, 0, -1},
+                                                                    {kLayerBackward, 0, 1},
+                                                                    {kLayerBackward, 0, 0},
+                                                                    {kEmbedBackward, 0, -1}}));
   EXPECT_EQ(schedule.peak_kv_pages, 10);
-  EXPECT_EQ(schedule.peak_gradient_pages, 9);  // of the last layer one page is gone before the first layer's come
+  EXPECT_EQ(schedule.peak_gradient_pages,
+            9);  // of the last layer one page is gone before the first layer's come
 }
 
 TEST(StepSchedule, AWindowBoundsTheGradientPages) {

@@ -79,14 +79,15 @@ TEST(F16, ValuesAreThoseOfTheFormat) {
   for (std::uint32_t bits = 0; bits < 0x7c00; ++bits) {
     const int exponent = static_cast<int>(bits >> 10);
     const double mantissa = bits & 0x3ff;
-    const double value = exponent == 0 ? std::ldexp(mantissa, -24)
-                                       : std::ldexp(1024 + mantissa, exponent - 25);
+    const double value =
+        exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
     ASSERT_EQ(static_cast<double>(to_float(f16{static_cast<std::uint16_t>(bits)})), value) << bits;
     ASSERT_EQ(to_float(f16{static_cast<std::uint16_t>(bits | 0x8000)}), static_cast<float>(-value));
   }
 }
 
-// Between every two neighbours: the half goes to the even one, anything beside it to the nearer one.
+// Between every two neighbours: the half goes to the even one, anything beside it to the nearer
+// one.
 TEST(F16, RoundsToNearestTiesToEven) {
   for (std::uint32_t bits = 0; bits < 0x7bff; ++bits) {
     const float low = to_float(f16{static_cast<std::uint16_t>(bits)});
@@ -113,7 +114,7 @@ TEST(F16, OverflowsToInfinity) {
 
 TEST(F16, SmallestValues) {
   EXPECT_EQ(to_f16(0x1.0p-24f).bits, 0x0001);
-  EXPECT_EQ(to_f16(0x1.0p-25f).bits, 0x0000);      // half of it: to even, zero
+  EXPECT_EQ(to_f16(0x1.0p-25f).bits, 0x0000);  // half of it: to even, zero
   EXPECT_EQ(to_f16(0x1.000002p-25f).bits, 0x0001);
   EXPECT_EQ(to_f16(-0x1.0p-26f).bits, 0x8000);
   EXPECT_EQ(to_f16(std::numeric_limits<float>::denorm_min()).bits, 0x0000);

@@ -39,7 +39,9 @@ TEST(Shape, HasAtMostFourDimensions) {
   EXPECT_EQ(shape, (Shape{9, 2, 3, 4}));
 }
 
-TEST(Shape, CountsPast32Bits) { EXPECT_EQ((Shape{1 << 20, 1 << 20, 8}).elements(), std::int64_t{1} << 43); }
+TEST(Shape, CountsPast32Bits) {
+  EXPECT_EQ((Shape{1 << 20, 1 << 20, 8}).elements(), std::int64_t{1} << 43);
+}
 
 TEST(View, AbsentAndShapesAlone) {
   EXPECT_FALSE(View().present());
@@ -78,7 +80,8 @@ TEST(View, RefusesRowsItHasNot) {
 // Addresses alone: nothing of this size is allocated or read.
 TEST(View, RowsPastTwoGigabytes) {
   const std::uintptr_t base = std::uintptr_t{1} << 32;
-  for (const auto& [dtype, bytes] : {std::pair{DType::kBF16, 2}, {DType::kF32, 4}, {DType::kF64, 8}}) {
+  for (const auto& [dtype, bytes] :
+       {std::pair{DType::kBF16, 2}, {DType::kF32, 4}, {DType::kF64, 8}}) {
     const View view(reinterpret_cast<void*>(base), dtype, {std::int64_t{1} << 24, 5, 1000});
     const View rows = view.rows(10'000'019, 3);
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(rows.data()),
@@ -107,7 +110,8 @@ TEST(View, GivesItsOwnTypeOnly) {
     view.as<std::int32_t>();
     FAIL() << "nothing was thrown";
   } catch (const InternalError& e) {
-    EXPECT_NE(std::string(e.what()).find("tensor is BF16, wanted I32"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("tensor is BF16, wanted I32"), std::string::npos)
+        << e.what();
   }
 }
 

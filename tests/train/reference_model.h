@@ -1,5 +1,5 @@
-// A whole-sequence transformer in double precision, written for clarity: every operation is a plain loop that pushes its
-// own derivative onto a tape. The chunked trainer is compared with it.
+// A whole-sequence transformer in double precision, written for clarity: every operation is a plain
+// loop that pushes its own derivative onto a tape. The chunked trainer is compared with it.
 #pragma once
 
 #include <cmath>
@@ -19,8 +19,11 @@ namespace longstride::reference {
 struct Matrix {
   std::int64_t rows = 0, cols = 0;
   std::vector<double> value, grad;
-  Matrix(std::int64_t r, std::int64_t c) : rows(r), cols(c), value(static_cast<std::size_t>(r * c)), grad(value.size()) {}
-  double& at(std::int64_t r, std::int64_t c) { return value[static_cast<std::size_t>(r * cols + c)]; }
+  Matrix(std::int64_t r, std::int64_t c)
+      : rows(r), cols(c), value(static_cast<std::size_t>(r * c)), grad(value.size()) {}
+  double& at(std::int64_t r, std::int64_t c) {
+    return value[static_cast<std::size_t>(r * cols + c)];
+  }
   double& d(std::int64_t r, std::int64_t c) { return grad[static_cast<std::size_t>(r * cols + c)]; }
 };
 using Node = std::shared_ptr<Matrix>;
@@ -55,7 +58,8 @@ class Tape {
     Node y = make(a->rows, a->cols);
     for (std::size_t i = 0; i < y->value.size(); ++i) y->value[i] = a->value[i] + b->value[i];
     back_.push_back([=] {
-      for (std::size_t i = 0; i < y->value.size(); ++i) a->grad[i] += y->grad[i], b->grad[i] += y->grad[i];
+      for (std::size_t i = 0; i < y->value.size(); ++i)
+        a->grad[i] += y->grad[i], b->grad[i] += y->grad[i];
     });
     return y;
   }
@@ -66,7 +70,10 @@ class Tape {
     Node y = make(x->rows, x->cols);
     for (std::int64_t r = 0; r < x->rows * groups; ++r) {
       const double s = scale_of(&x->value[static_cast<std::size_t>(r * n)], n, eps);
-      for (std::int64_t i = 0; i < n; ++i) y->value[static_cast<std::size_t>(r * n + i)] = x->value[static_cast<std::size_t>(r * n + i)] * s * w->value[static_cast<std::size_t>(i)];
+      for (std::int64_t i = 0; i < n; ++i)
+        y->value[static_cast<std::size_t>(r * n + i)] =
+            x->value[static_cast<std::size_t>(r * n + i)] * s *
+            w->value[static_cast<std::size_t>(i)];
     }
     back_.push_back([=] {
       for (std::int64_t r = 0; r < x->rows * groups; ++r) {
@@ -74,25 +81,33 @@ class Tape {
         const double* dy = &y->grad[static_cast<std::size_t>(r * n)];
         const double s = scale_of(xr, n, eps);
         double dot = 0;
-        for (std::int64_t i = 0; i < n; ++i) dot += dy[i] * w->value[static_cast<std::size_t>(i)] * xr[i];
+        for (std::int64_t i = 0; i < n; ++i)
+          dot += dy[i] * w->value[static_cast<std::size_t>(i)] * xr[i];
         for (std::int64_t i = 0; i < n; ++i) {
           w->grad[static_cast<std::size_t>(i)] += dy[i] * xr[i] * s;
-          x->grad[static_cast<std::size_t>(r * n + i)] += s * dy[i] * w->value[static_cast<std::size_t>(i)] - s * s * s * xr[i] * dot / static_cast<double>(n);
+          x->grad[static_cast<std::size_t>(r * n + i)] +=
+              s * dy[i] * w->value[static_cast<std::size_t>(i)] -
+              s * s * s * xr[i] * dot / static_cast<double>(n);
         }
       }
     });
     return y;
   }
 
-  Node rope(Node x, std::int64_t head_size, const std::vector<std::int64_t>& positions, const RopeFrequencies& f) {
+  Node rope(Node x, std::int64_t head_size, const std::vector<std::int64_t>& positions,
+            const RopeFrequencies& f) {
     Node y = make(x->rows, x->cols);
-    const auto turn = [=](Matrix& from, std::vector<double>& source, std::vector<double>& to, bool back) {
+    const auto turn = [=](Matrix& from, std::vector<double>& source, std::vector<double>& to,
+                          bool back) {
       for (std::int64_t t = 0; t < from.rows; ++t)
         for (std::int64_t head = 0; head < from.cols / head_size; ++head)
           for (std::int64_t i = 0; i < head_size / 2; ++i) {
-            const double angle = static_cast<double>(positions[static_cast<std::size_t>(t)]) * f.frequencies[static_cast<std::size_t>(i)];
-            const double c = std::cos(angle) * f.attention_factor, s = std::sin(angle) * f.attention_factor * (back ? -1 : 1);
-            const auto a = static_cast<std::size_t>(t * from.cols + head * head_size + i), b = a + static_cast<std::size_t>(head_size / 2);
+            const double angle = static_cast<double>(positions[static_cast<std::size_t>(t)]) *
+                                 f.frequencies[static_cast<std::size_t>(i)];
+            const double c = std::cos(angle) * f.attention_factor,
+                         s = std::sin(angle) * f.attention_factor * (back ? -1 : 1);
+            const auto a = static_cast<std::size_t>(t * from.cols + head * head_size + i),
+                       b = a + static_cast<std::size_t>(head_size / 2);
             to[a] += source[a] * c - source[b] * s;
             to[b] += source[b] * c + source[a] * s;
           }
@@ -103,7 +118,8 @@ class Tape {
   }
 
   // Query t sees key s where first_visible[t] <= s <= t.
-  Node attention(Node q, Node k, Node v, std::int64_t heads, std::int64_t kv_heads, const std::vector<std::int64_t>& first_visible) {
+  Node attention(Node q, Node k, Node v, std::int64_t heads, std::int64_t kv_heads,
+                 const std::vector<std::int64_t>& first_visible) {
     const std::int64_t T = q->rows, C = q->cols / heads, group = heads / kv_heads;
     Node y = make(T, q->cols);
     auto weights = std::make_shared<std::vector<double>>(static_cast<std::size_t>(heads * T * T));
@@ -114,12 +130,14 @@ class Tape {
         double sum = 0;
         for (std::int64_t s = first_visible[static_cast<std::size_t>(t)]; s <= t; ++s) {
           double score = 0;
-          for (std::int64_t c = 0; c < C; ++c) score += q->at(t, h * C + c) * k->at(s, h / group * C + c);
+          for (std::int64_t c = 0; c < C; ++c)
+            score += q->at(t, h * C + c) * k->at(s, h / group * C + c);
           sum += p[s] = std::exp(score * scale);
         }
         for (std::int64_t s = 0; s <= t; ++s) {
           p[s] /= sum;
-          for (std::int64_t c = 0; c < C; ++c) y->at(t, h * C + c) += p[s] * v->at(s, h / group * C + c);
+          for (std::int64_t c = 0; c < C; ++c)
+            y->at(t, h * C + c) += p[s] * v->at(s, h / group * C + c);
         }
       }
     back_.push_back([=] {
@@ -150,7 +168,8 @@ class Tape {
   Node swiglu(Node gate, Node up) {
     Node y = make(gate->rows, gate->cols);
     const auto sigmoid = [](double x) { return 1.0 / (1.0 + std::exp(-x)); };
-    for (std::size_t i = 0; i < y->value.size(); ++i) y->value[i] = gate->value[i] * sigmoid(gate->value[i]) * up->value[i];
+    for (std::size_t i = 0; i < y->value.size(); ++i)
+      y->value[i] = gate->value[i] * sigmoid(gate->value[i]) * up->value[i];
     back_.push_back([=] {
       for (std::size_t i = 0; i < y->value.size(); ++i) {
         const double g = gate->value[i], s = sigmoid(g);
@@ -164,10 +183,12 @@ class Tape {
   Node embedding(Node table, const std::vector<std::int32_t>& tokens) {
     Node y = make(static_cast<std::int64_t>(tokens.size()), table->cols);
     for (std::int64_t t = 0; t < y->rows; ++t)
-      for (std::int64_t i = 0; i < y->cols; ++i) y->at(t, i) = table->at(tokens[static_cast<std::size_t>(t)], i);
+      for (std::int64_t i = 0; i < y->cols; ++i)
+        y->at(t, i) = table->at(tokens[static_cast<std::size_t>(t)], i);
     back_.push_back([=] {
       for (std::int64_t t = 0; t < y->rows; ++t)
-        for (std::int64_t i = 0; i < y->cols; ++i) table->d(tokens[static_cast<std::size_t>(t)], i) += y->d(t, i);
+        for (std::int64_t i = 0; i < y->cols; ++i)
+          table->d(tokens[static_cast<std::size_t>(t)], i) += y->d(t, i);
     });
     return y;
   }
@@ -182,7 +203,8 @@ class Tape {
       double sum = 0;
       for (std::int64_t i = 0; i < logits->cols; ++i) sum += std::exp(logits->at(t, i));
       loss += std::log(sum) - logits->at(t, target);
-      for (std::int64_t i = 0; i < logits->cols; ++i) logits->d(t, i) = (std::exp(logits->at(t, i)) / sum - (i == target)) / counted;
+      for (std::int64_t i = 0; i < logits->cols; ++i)
+        logits->d(t, i) = (std::exp(logits->at(t, i)) / sum - (i == target)) / counted;
     }
     return loss / counted;
   }
@@ -206,14 +228,18 @@ struct Result {
 };
 
 // `weights` holds F32 values on the host.
-inline Result run(const ModelConfig& config, const ParameterSet& weights, const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& targets,
-                  const std::vector<std::int64_t>& document_starts, std::int64_t first_position = 0) {
+inline Result run(const ModelConfig& config, const ParameterSet& weights,
+                  const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& targets,
+                  const std::vector<std::int64_t>& document_starts,
+                  std::int64_t first_position = 0) {
   std::map<std::string, Node> p;
   for (std::int64_t i = 0; i < weights.size(); ++i) {
     const ParameterSpec& spec = weights.specs()[static_cast<std::size_t>(i)];
-    Node node = std::make_shared<Matrix>(spec.shape.rank() == 2 ? spec.shape[0] : 1, spec.shape[spec.shape.rank() - 1]);
+    Node node = std::make_shared<Matrix>(spec.shape.rank() == 2 ? spec.shape[0] : 1,
+                                         spec.shape[spec.shape.rank() - 1]);
     const float* from = weights.view(i).as<float>();
-    for (std::size_t e = 0; e < node->value.size(); ++e) node->value[e] = static_cast<double>(from[e]);
+    for (std::size_t e = 0; e < node->value.size(); ++e)
+      node->value[e] = static_cast<double>(from[e]);
     p[spec.name] = node;
   }
   const auto get = [&](const std::string& name) { return p.contains(name) ? p.at(name) : nullptr; };
@@ -222,7 +248,9 @@ inline Result run(const ModelConfig& config, const ParameterSet& weights, const 
   const RopeFrequencies frequencies = rope_frequencies(config);
   std::vector<std::int64_t> positions, starts;
   for (std::int64_t t = 0, d = 0; t < T; ++t) {
-    while (d + 1 < static_cast<std::int64_t>(document_starts.size()) && document_starts[static_cast<std::size_t>(d + 1)] <= t) ++d;
+    while (d + 1 < static_cast<std::int64_t>(document_starts.size()) &&
+           document_starts[static_cast<std::size_t>(d + 1)] <= t)
+      ++d;
     starts.push_back(document_starts[static_cast<std::size_t>(d)]);
     positions.push_back(first_position + t - starts.back());
   }
@@ -230,11 +258,14 @@ inline Result run(const ModelConfig& config, const ParameterSet& weights, const 
   Tape tape;
   Node x = tape.embedding(get("model.embed_tokens.weight"), tokens);
   for (std::int64_t l = 0; l < config.layers; ++l) {
-    const std::string layer = "model.layers." + std::to_string(l) + ".", attn = layer + "self_attn.", mlp = layer + "mlp.";
+    const std::string layer = "model.layers." + std::to_string(l) + ".",
+                      attn = layer + "self_attn.", mlp = layer + "mlp.";
     const std::int64_t window = config.windows[static_cast<std::size_t>(l)];
     std::vector<std::int64_t> first_visible = starts;
     for (std::int64_t t = 0; t < T; ++t)
-      if (window > 0) first_visible[static_cast<std::size_t>(t)] = std::max(first_visible[static_cast<std::size_t>(t)], t - window + 1);
+      if (window > 0)
+        first_visible[static_cast<std::size_t>(t)] =
+            std::max(first_visible[static_cast<std::size_t>(t)], t - window + 1);
     Node h = tape.rms_norm(x, get(layer + "input_layernorm.weight"), config.rms_eps);
     Node q = tape.linear(h, get(attn + "q_proj.weight"), get(attn + "q_proj.bias"));
     Node k = tape.linear(h, get(attn + "k_proj.weight"), get(attn + "k_proj.bias"));
@@ -248,8 +279,11 @@ inline Result run(const ModelConfig& config, const ParameterSet& weights, const 
     Node a = tape.attention(q, k, v, config.query_heads, config.kv_heads, first_visible);
     x = tape.add(x, tape.linear(a, get(attn + "o_proj.weight"), get(attn + "o_proj.bias")));
     h = tape.rms_norm(x, get(layer + "post_attention_layernorm.weight"), config.rms_eps);
-    Node product = tape.swiglu(tape.linear(h, get(mlp + "gate_proj.weight"), get(mlp + "gate_proj.bias")), tape.linear(h, get(mlp + "up_proj.weight"), get(mlp + "up_proj.bias")));
-    x = tape.add(x, tape.linear(product, get(mlp + "down_proj.weight"), get(mlp + "down_proj.bias")));
+    Node product =
+        tape.swiglu(tape.linear(h, get(mlp + "gate_proj.weight"), get(mlp + "gate_proj.bias")),
+                    tape.linear(h, get(mlp + "up_proj.weight"), get(mlp + "up_proj.bias")));
+    x = tape.add(x,
+                 tape.linear(product, get(mlp + "down_proj.weight"), get(mlp + "down_proj.bias")));
   }
   x = tape.rms_norm(x, get("model.norm.weight"), config.rms_eps);
   Node head = config.tied_embeddings ? get("model.embed_tokens.weight") : get("lm_head.weight");

@@ -27,7 +27,10 @@ TEST(StepBits, KeptOrRecomputedIsTheSame) {
     const RandomCase c = long_case(seed);
     const auto weights = random_weights(*device, c.config, seed);
     const StepOutcome recomputed = run_step(*device, c, *weights, 32, 16, 1);
-    for (const std::int64_t keep : {2, 3, 9, 10, 100}) expect_same(run_step(*device, c, *weights, 32, 16, keep), recomputed);
+    for (const std::int64_t keep : {2, 3, 9, 10, 100})
+      expect_same(run_step(*device, c, *weights, 32, 16, keep), recomputed);
+    for (const std::int64_t keep : {1, 3})
+      expect_same(run_step(*device, c, *weights, 32, 16, keep, 0, true), recomputed);
   }
 }
 
@@ -63,10 +66,16 @@ TEST(StepBits, ARunnerLeavesNothingBehind) {
   const StepOutcome fresh = run_step(*device, c, *weights, 32, 16, 2);
 
   ParameterSet gradients(*device, c.config, DType::kF32, "gradients");
-  StepRunner runner(c.config, *weights, gradients, choose_numerics(*device, c.config, 32, 16), {static_cast<std::int64_t>(c.tokens.size()), 2});
-  const auto counted = [](const RandomCase& x) { return static_cast<double>(std::count_if(x.targets.begin(), x.targets.end(), [](std::int32_t t) { return t >= 0; })); };
+  StepRunner runner(c.config, *weights, gradients, choose_numerics(*device, c.config, 32, 16),
+                    {static_cast<std::int64_t>(c.tokens.size()), 2});
+  const auto counted = [](const RandomCase& x) {
+    return static_cast<double>(
+        std::count_if(x.targets.begin(), x.targets.end(), [](std::int32_t t) { return t >= 0; }));
+  };
   runner.run({shorter.tokens, shorter.targets, shorter.document_starts}, 1.0 / counted(shorter));
-  EXPECT_THROW(runner.run({c.tokens, c.targets, c.document_starts}, 1.0, [calls = 0]() mutable { return ++calls > 4; }), Interrupted);
+  EXPECT_THROW(runner.run({c.tokens, c.targets, c.document_starts}, 1.0,
+                          [calls = 0]() mutable { return ++calls > 4; }),
+               Interrupted);
   gradients.zero();
   const std::int64_t allocated = device->allocated_bytes();
   runner.run({c.tokens, c.targets, c.document_starts}, 1.0 / counted(c));
@@ -96,7 +105,10 @@ TEST(StepBits, GradientsOfSequencesAddUp) {
   loss += runner.run({tokens.subspan(128), targets.subspan(128), whole}, scale).loss_sum;
   EXPECT_NEAR(loss, packed.result.loss_sum, 1e-9 * loss);
   for (std::int64_t i = 0; i < sum.size(); ++i)
-    EXPECT_LT(relative_error(sum.view(i).as<float>(), packed.gradients->view(i).as<float>(), sum.view(i).elements()), 1e-5) << sum.specs()[static_cast<std::size_t>(i)].name;
+    EXPECT_LT(relative_error(sum.view(i).as<float>(), packed.gradients->view(i).as<float>(),
+                             sum.view(i).elements()),
+              1e-5)
+        << sum.specs()[static_cast<std::size_t>(i)].name;
 }
 
 }  // namespace

@@ -19,23 +19,33 @@ struct RandomCase {
 };
 
 // Targets within documents; about one in `masked_one_in` does not count (0: all count).
-inline void fill_sequence(RandomCase& c, Random& random, std::int64_t tokens, std::uint64_t documents, std::uint64_t masked_one_in) {
+inline void fill_sequence(RandomCase& c, Random& random, std::int64_t tokens,
+                          std::uint64_t documents, std::uint64_t masked_one_in) {
   c.tokens.resize(static_cast<std::size_t>(tokens));
-  for (auto& t : c.tokens) t = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(c.config.vocabulary)));
+  for (auto& t : c.tokens)
+    t = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(c.config.vocabulary)));
   c.document_starts = {0};
-  for (std::uint64_t i = 1; i < documents && tokens > 1; ++i) c.document_starts.push_back(1 + static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(tokens - 1))));
+  for (std::uint64_t i = 1; i < documents && tokens > 1; ++i)
+    c.document_starts.push_back(
+        1 + static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(tokens - 1))));
   std::sort(c.document_starts.begin(), c.document_starts.end());
-  c.document_starts.erase(std::unique(c.document_starts.begin(), c.document_starts.end()), c.document_starts.end());
+  c.document_starts.erase(std::unique(c.document_starts.begin(), c.document_starts.end()),
+                          c.document_starts.end());
   c.targets.assign(c.tokens.size(), -100);
   for (std::size_t t = 0; t + 1 < c.tokens.size(); ++t) {
-    const bool ends = std::binary_search(c.document_starts.begin(), c.document_starts.end(), static_cast<std::int64_t>(t) + 1);
-    if (!ends && (masked_one_in == 0 || random.below(masked_one_in) != 0)) c.targets[t] = c.tokens[t + 1];
+    const bool ends = std::binary_search(c.document_starts.begin(), c.document_starts.end(),
+                                         static_cast<std::int64_t>(t) + 1);
+    if (!ends && (masked_one_in == 0 || random.below(masked_one_in) != 0))
+      c.targets[t] = c.tokens[t + 1];
   }
-  if (std::all_of(c.targets.begin(), c.targets.end(), [](std::int32_t t) { return t < 0; })) c.targets.back() = 0;
+  if (std::all_of(c.targets.begin(), c.targets.end(), [](std::int32_t t) { return t < 0; }))
+    c.targets.back() = 0;
 }
 
 inline ModelConfig random_config(Random& random) {
-  const auto pick = [&](std::initializer_list<std::int64_t> options) { return *(options.begin() + random.below(options.size())); };
+  const auto pick = [&](std::initializer_list<std::int64_t> options) {
+    return *(options.begin() + random.below(options.size()));
+  };
   ModelConfig m;
   m.layers = pick({1, 2, 3});
   m.kv_heads = pick({1, 2, 3});
@@ -52,7 +62,8 @@ inline ModelConfig random_config(Random& random) {
   m.tied_embeddings = random.below(3) == 0;
   m.rope.theta = 1000;
   m.max_positions = 1 << 20;
-  for (std::int64_t l = 0; l < m.layers; ++l) m.windows.push_back(random.below(2) != 0 ? 0 : pick({1, 5, 16, 40, 100}));
+  for (std::int64_t l = 0; l < m.layers; ++l)
+    m.windows.push_back(random.below(2) != 0 ? 0 : pick({1, 5, 16, 40, 100}));
   return m;
 }
 
@@ -63,18 +74,22 @@ inline RandomCase random_case(std::uint64_t seed) {
   c.page = 16 * (1 + static_cast<std::int64_t>(random.below(3)));
   c.chunk = c.page * (1 + static_cast<std::int64_t>(random.below(4)));
   c.keep_chunks = 1 + static_cast<std::int64_t>(random.below(3));
-  fill_sequence(c, random, 2 + static_cast<std::int64_t>(random.below(200)), 1 + random.below(5), random.below(2) * 4);
+  fill_sequence(c, random, 2 + static_cast<std::int64_t>(random.below(200)), 1 + random.below(5),
+                random.below(2) * 4);
   return c;
 }
 
 // All parameters random, norms and biases too, so that every gradient matters.
-inline std::unique_ptr<ParameterSet> random_weights(Device& device, const ModelConfig& config, std::uint64_t seed) {
+inline std::unique_ptr<ParameterSet> random_weights(Device& device, const ModelConfig& config,
+                                                    std::uint64_t seed) {
   auto weights = std::make_unique<ParameterSet>(device, config, DType::kF32, "weights");
   for (std::int64_t i = 0; i < weights->size(); ++i) {
     Random random(seed, static_cast<std::uint64_t>(1000 + i));
     const View view = weights->view(i);
-    const bool norm = weights->specs()[static_cast<std::size_t>(i)].name.find("norm") != std::string::npos;
-    for (std::int64_t e = 0; e < view.elements(); ++e) view.as<float>()[e] = static_cast<float>((norm ? 1.0 : 0.0) + 0.3 * random.normal());
+    const bool norm =
+        weights->specs()[static_cast<std::size_t>(i)].name.find("norm") != std::string::npos;
+    for (std::int64_t e = 0; e < view.elements(); ++e)
+      view.as<float>()[e] = static_cast<float>((norm ? 1.0 : 0.0) + 0.3 * random.normal());
   }
   return weights;
 }
@@ -86,11 +101,16 @@ struct StepOutcome {
   double loss() const { return result.loss_sum / static_cast<double>(result.counted); }
 };
 
-inline StepOutcome run_step(Device& device, const RandomCase& c, const ParameterSet& weights, std::int64_t chunk, std::int64_t page, std::int64_t keep_chunks, std::int64_t first_position = 0) {
+inline StepOutcome run_step(Device& device, const RandomCase& c, const ParameterSet& weights,
+                            std::int64_t chunk, std::int64_t page, std::int64_t keep_chunks,
+                            std::int64_t first_position = 0, bool rebuild_feed_forward = false) {
   StepOutcome out;
   out.gradients = std::make_unique<ParameterSet>(device, c.config, DType::kF32, "gradients");
-  StepRunner runner(c.config, weights, *out.gradients, choose_numerics(device, c.config, chunk, page), {static_cast<std::int64_t>(c.tokens.size()), keep_chunks});
-  const auto counted = static_cast<double>(std::count_if(c.targets.begin(), c.targets.end(), [](std::int32_t t) { return t >= 0; }));
+  StepRunner runner(
+      c.config, weights, *out.gradients, choose_numerics(device, c.config, chunk, page),
+      {static_cast<std::int64_t>(c.tokens.size()), keep_chunks, rebuild_feed_forward});
+  const auto counted = static_cast<double>(
+      std::count_if(c.targets.begin(), c.targets.end(), [](std::int32_t t) { return t >= 0; }));
   runner.record_losses();
   out.result = runner.run({c.tokens, c.targets, c.document_starts, first_position}, 1.0 / counted);
   out.losses.assign(runner.losses().begin(), runner.losses().end());
@@ -109,6 +129,8 @@ double relative_error(const float* a, const Reference* b, std::int64_t n) {
   return norm == 0 ? (difference == 0 ? 0 : 1e300) : std::sqrt(difference / norm);
 }
 
-inline bool same_bits(const ParameterSet& a, const ParameterSet& b) { return a.bytes() == b.bytes() && std::equal(a.data(), a.data() + a.bytes(), b.data()); }
+inline bool same_bits(const ParameterSet& a, const ParameterSet& b) {
+  return a.bytes() == b.bytes() && std::equal(a.data(), a.data() + a.bytes(), b.data());
+}
 
 }  // namespace longstride

@@ -7,11 +7,13 @@
 namespace longstride {
 namespace {
 
-StepMemory memory_at(ModelConfig config, std::int64_t context, std::int64_t window, std::int64_t keep = 1) {
+StepMemory memory_at(ModelConfig config, std::int64_t context, std::int64_t window,
+                     std::int64_t keep = 1) {
   config.windows.assign(static_cast<std::size_t>(config.layers), window);
   const auto device = make_cpu_device();
   const std::vector<DType> dtypes(parameter_specs(config).size(), DType::kF32);
-  return plan_step(config, dtypes, choose_numerics(*device, config, 1024, 128), {context, keep}).memory;
+  return plan_step(config, dtypes, choose_numerics(*device, config, 1024, 128), {context, keep})
+      .memory;
 }
 
 TEST(StepMemoryTest, WorkspaceDoesNotGrowWithTheContext) {
@@ -26,15 +28,20 @@ TEST(StepMemoryTest, WorkspaceDoesNotGrowWithTheContext) {
 
 TEST(StepMemoryTest, AWindowBoundsTheGradientPages) {
   const ModelConfig config = find_preset("qwen2.5-0.5b");
-  EXPECT_EQ(memory_at(config, 64 << 10, 1024).kv_gradient_pages, memory_at(config, 1 << 20, 1024).kv_gradient_pages);
-  EXPECT_LT(memory_at(config, 64 << 10, 1024).kv_gradient_pages, memory_at(config, 64 << 10, 0).kv_gradient_pages);
+  EXPECT_EQ(memory_at(config, 64 << 10, 1024).kv_gradient_pages,
+            memory_at(config, 1 << 20, 1024).kv_gradient_pages);
+  EXPECT_LT(memory_at(config, 64 << 10, 1024).kv_gradient_pages,
+            memory_at(config, 64 << 10, 0).kv_gradient_pages);
 }
 
 TEST(StepMemoryTest, KeepingChunksCostsWhatTheyKeep) {
   const ModelConfig config = find_preset("tiny-llama");
-  const std::int64_t one = memory_at(config, 8192, 0, 1).workspace, two = memory_at(config, 8192, 0, 2).workspace, three = memory_at(config, 8192, 0, 3).workspace;
+  const std::int64_t one = memory_at(config, 8192, 0, 1).workspace,
+                     two = memory_at(config, 8192, 0, 2).workspace,
+                     three = memory_at(config, 8192, 0, 3).workspace;
   EXPECT_LT(one, two);
-  EXPECT_NEAR(static_cast<double>(three - two), static_cast<double>(two - one), 0.05 * static_cast<double>(two - one));
+  EXPECT_NEAR(static_cast<double>(three - two), static_cast<double>(two - one),
+              0.05 * static_cast<double>(two - one));
 }
 
 // Bytes in arenas and pools as planned, and none taken during a run.
@@ -46,7 +53,8 @@ TEST(StepMemoryTest, ARunTakesExactlyWhatWasPlanned) {
     ParameterSet gradients(*device, c.config, DType::kF32, "gradients");
     const std::int64_t before = device->allocated_bytes();
     const NumericsRecord numerics = choose_numerics(*device, c.config, c.chunk, c.page);
-    StepRunner runner(c.config, *weights, gradients, numerics, {static_cast<std::int64_t>(c.tokens.size()), c.keep_chunks});
+    StepRunner runner(c.config, *weights, gradients, numerics,
+                      {static_cast<std::int64_t>(c.tokens.size()), c.keep_chunks});
     const std::int64_t planned = device->allocated_bytes();
     const std::int64_t frequencies = c.config.head_size / 2 * 8;
     EXPECT_EQ(planned - before, runner.memory().total() + frequencies);
@@ -59,7 +67,8 @@ TEST(StepMemoryTest, ARunTakesExactlyWhatWasPlanned) {
   }
 }
 
-// At long context the peak of pages is that of the schedule, page by page: 256K tokens without a model.
+// At long context the peak of pages is that of the schedule, page by page: 256K tokens without a
+// model.
 TEST(StepMemoryTest, LongSchedulesBalance) {
   const SequenceLayout layout{(256 << 10) + 17, 4096, 128, {0, 1000, 200000}};
   const StepSchedule schedule = make_step_schedule(layout, {{0, 512}, 2});

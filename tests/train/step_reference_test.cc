@@ -13,18 +13,21 @@ double norm_of(const std::vector<double>& v) {
   return std::sqrt(squares);
 }
 
-// Some gradients are zero but for rounding (the q and k of a window of one), so a tenth of the bound is measured
-// against the whole gradient.
-void expect_like_reference(const StepOutcome& out, const reference::Result& expected, double bound) {
+// Some gradients are zero but for rounding (the q and k of a window of one), so a tenth of the
+// bound is measured against the whole gradient.
+void expect_like_reference(const StepOutcome& out, const reference::Result& expected,
+                           double bound) {
   EXPECT_NEAR(out.loss(), expected.loss, bound * std::abs(expected.loss));
   double whole = 0;
-  for (const auto& [name, gradient] : expected.gradients) whole = std::hypot(whole, norm_of(gradient));
+  for (const auto& [name, gradient] : expected.gradients)
+    whole = std::hypot(whole, norm_of(gradient));
   for (std::int64_t i = 0; i < out.gradients->size(); ++i) {
     const std::string& name = out.gradients->specs()[static_cast<std::size_t>(i)].name;
     const View view = out.gradients->view(i);
     const std::vector<double>& right = expected.gradients.at(name);
     std::vector<double> difference(right);
-    for (std::size_t e = 0; e < right.size(); ++e) difference[e] -= static_cast<double>(view.as<float>()[e]);
+    for (std::size_t e = 0; e < right.size(); ++e)
+      difference[e] -= static_cast<double>(view.as<float>()[e]);
     EXPECT_LT(norm_of(difference), bound * norm_of(right) + 0.1 * bound * whole) << name;
   }
 }
@@ -36,8 +39,10 @@ TEST_P(StepAgainstReference, LossAndEveryGradient) {
   const auto device = make_cpu_device();
   const RandomCase c = random_case(static_cast<std::uint64_t>(GetParam()));
   const auto weights = random_weights(*device, c.config, static_cast<std::uint64_t>(GetParam()));
-  const reference::Result expected = reference::run(c.config, *weights, c.tokens, c.targets, c.document_starts);
-  expect_like_reference(run_step(*device, c, *weights, c.chunk, c.page, c.keep_chunks), expected, 1e-5);
+  const reference::Result expected =
+      reference::run(c.config, *weights, c.tokens, c.targets, c.document_starts);
+  expect_like_reference(run_step(*device, c, *weights, c.chunk, c.page, c.keep_chunks), expected,
+                        1e-5);
 }
 INSTANTIATE_TEST_SUITE_P(Random, StepAgainstReference, testing::Range(0, 60));
 
@@ -50,16 +55,24 @@ TEST(StepChunks, AnyCutGivesTheSameGradients) {
   c.config.windows.assign(static_cast<std::size_t>(c.config.layers), 0);
   fill_sequence(c, random, 333, 3, 0);
   const auto weights = random_weights(*device, c.config, 5);
-  const reference::Result expected = reference::run(c.config, *weights, c.tokens, c.targets, c.document_starts);
-  for (const auto& [chunk, page] : {std::pair<std::int64_t, std::int64_t>{16, 16}, {32, 16}, {64, 64}, {96, 48}, {128, 32}, {320, 64}, {336, 16}, {1024, 128}}) {
+  const reference::Result expected =
+      reference::run(c.config, *weights, c.tokens, c.targets, c.document_starts);
+  for (const auto& [chunk, page] : {std::pair<std::int64_t, std::int64_t>{16, 16},
+                                    {32, 16},
+                                    {64, 64},
+                                    {96, 48},
+                                    {128, 32},
+                                    {320, 64},
+                                    {336, 16},
+                                    {1024, 128}}) {
     SCOPED_TRACE(fmt::format("chunk {} page {}", chunk, page));
     expect_like_reference(run_step(*device, c, *weights, chunk, page, 1), expected, 1e-5);
   }
 }
 
 TEST(StepChunks, PositionsBeyondAMillionOnlyShiftTheAngles) {
-  // Attention depends on differences of positions alone, so a shift changes nothing but rounding; angles in single
-  // precision would be off by whole radians here.
+  // Attention depends on differences of positions alone, so a shift changes nothing but rounding;
+  // angles in single precision would be off by whole radians here.
   const auto device = make_cpu_device();
   Random random(9, 1);
   RandomCase c;
@@ -67,7 +80,8 @@ TEST(StepChunks, PositionsBeyondAMillionOnlyShiftTheAngles) {
   c.config.rope.theta = 10000;
   fill_sequence(c, random, 150, 1, 0);
   const auto weights = random_weights(*device, c.config, 9);
-  const reference::Result near = reference::run(c.config, *weights, c.tokens, c.targets, c.document_starts);
+  const reference::Result near =
+      reference::run(c.config, *weights, c.tokens, c.targets, c.document_starts);
   for (const std::int64_t first : {std::int64_t{1} << 20, (std::int64_t{1} << 31) + 12345})
     expect_like_reference(run_step(*device, c, *weights, 64, 32, 1, first), near, 2e-5);
 }

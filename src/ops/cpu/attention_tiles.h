@@ -1,4 +1,5 @@
-// How attention on the CPU is cut into tiles. The cut depends on shapes alone, never on threads or memory.
+// How attention on the CPU is cut into tiles. The cut depends on shapes alone, never on threads or
+// memory.
 #pragma once
 
 #include <algorithm>
@@ -15,11 +16,11 @@ inline constexpr float kLog2E = 1.44269504f;
 
 // Which keys of one KV page the queries of one query page see.
 struct TileMask {
-  std::int64_t keys = 0;         // keys that exist in the page
-  std::int64_t page_begin = 0;   // global index of its first key
-  std::int64_t first_query = 0;  // global index of the first query
+  std::int64_t keys = 0;                        // keys that exist in the page
+  std::int64_t page_begin = 0;                  // global index of its first key
+  std::int64_t first_query = 0;                 // global index of the first query
   const std::int64_t* first_visible = nullptr;  // of the query page's tokens
-  bool partial = false;          // some (query, key) is hidden
+  bool partial = false;                         // some (query, key) is hidden
 
   // Columns [first, last) that query `i` of the page sees.
   std::pair<std::int64_t, std::int64_t> visible(std::int64_t i) const {
@@ -36,9 +37,15 @@ struct TilePlan {
   std::int64_t tiles_per_group, tiles, tile_rows, query_pages, block_pages, kv_stride;
 
   explicit TilePlan(const PagedAttentionShape& s)
-      : tokens(s.tokens), query_heads(s.query_heads), kv_heads(s.kv_heads), head_size(s.head_size), page_tokens(s.page_tokens) {
-    constexpr std::int64_t kRows = 256, kBlockKeys = 512;  // a tile's scores stay in the second-level cache
-    LS_CHECK(kv_heads > 0 && query_heads % kv_heads == 0, "{} query heads, {} KV heads", query_heads, kv_heads);
+      : tokens(s.tokens),
+        query_heads(s.query_heads),
+        kv_heads(s.kv_heads),
+        head_size(s.head_size),
+        page_tokens(s.page_tokens) {
+    constexpr std::int64_t kRows = 256,
+                           kBlockKeys = 512;  // a tile's scores stay in the second-level cache
+    LS_CHECK(kv_heads > 0 && query_heads % kv_heads == 0, "{} query heads, {} KV heads",
+             query_heads, kv_heads);
     group = query_heads / kv_heads;
     heads_per_tile = std::clamp<std::int64_t>(kRows / page_tokens, 1, group);
     tiles_per_group = (group + heads_per_tile - 1) / heads_per_tile;
@@ -49,13 +56,16 @@ struct TilePlan {
     kv_stride = kv_heads * head_size;
   }
   TilePlan(const ConstView& q_THC, const PagesView& kv)
-      : TilePlan(PagedAttentionShape{q_THC.dim(0), q_THC.dim(1), kv.kv_heads, kv.head_size, kv.page_tokens}) {
+      : TilePlan(PagedAttentionShape{q_THC.dim(0), q_THC.dim(1), kv.kv_heads, kv.head_size,
+                                     kv.page_tokens}) {
     LS_CHECK(q_THC.dim(2) == head_size, "q {} head size {}", q_THC.shape().to_string(), head_size);
     LS_CHECK(kv.dtype == DType::kF32, "the CPU reads F32 pages, not {}", name_of(kv.dtype));
     LS_CHECK(kv.page_bytes == 2 * page_tokens * kv_stride * 4, "page of {} bytes", kv.page_bytes);
   }
 
-  std::int64_t queries_of(std::int64_t query_page) const { return std::min(page_tokens, tokens - query_page * page_tokens); }
+  std::int64_t queries_of(std::int64_t query_page) const {
+    return std::min(page_tokens, tokens - query_page * page_tokens);
+  }
   std::int64_t first_head(std::int64_t tile) const {
     return tile / tiles_per_group * group + tile % tiles_per_group * heads_per_tile;
   }
@@ -68,7 +78,8 @@ struct TilePlan {
   }
   TileMask mask(const VisitsView& v, std::int64_t query_page, std::int64_t kv_page) const {
     const std::int64_t local = query_page * page_tokens;
-    TileMask m{keys_of(v, kv_page), kv_page * page_tokens, v.chunk_begin + local, v.first_visible + local, false};
+    TileMask m{keys_of(v, kv_page), kv_page * page_tokens, v.chunk_begin + local,
+               v.first_visible + local, false};
     const std::int64_t last_first_visible = m.first_visible[queries_of(query_page) - 1];
     m.partial = last_first_visible > m.page_begin || m.page_begin + m.keys - 1 > m.first_query;
     return m;
@@ -77,15 +88,19 @@ struct TilePlan {
   std::int64_t forward_scratch() const {  // per thread
     return tile_rows * (2 * head_size + block_pages * page_tokens + 2);
   }
-  // Backward: per thread the weights and their gradients of one tile; for all, head-major copies of q, dout and dq,
-  // the row sums of dout * out, and each tile's share of dk and dv for a segment of pages.
+  // Backward: per thread the weights and their gradients of one tile; for all, head-major copies of
+  // q, dout and dq, the row sums of dout * out, and each tile's share of dk and dv for a segment of
+  // pages.
   static constexpr std::int64_t kSegmentTokens = 1024;
-  std::int64_t segment_pages() const { return std::max<std::int64_t>(1, kSegmentTokens / page_tokens); }
+  std::int64_t segment_pages() const {
+    return std::max<std::int64_t>(1, kSegmentTokens / page_tokens);
+  }
   std::int64_t tile_scratch() const { return 2 * tile_rows * page_tokens; }
   std::int64_t rows_scratch() const { return tokens * query_heads * head_size; }
   std::int64_t share_scratch() const { return segment_pages() * 2 * page_tokens * head_size; }
   std::int64_t backward_scratch(std::int64_t threads) const {
-    return threads * tile_scratch() + 3 * rows_scratch() + tokens * query_heads + tiles * share_scratch();
+    return threads * tile_scratch() + 3 * rows_scratch() + tokens * query_heads +
+           tiles * share_scratch();
   }
 };
 
@@ -95,11 +110,13 @@ inline float* kv_plane(const PagesView& pages, std::int64_t page, int which, std
 }
 
 // Copies tokens [first, first + count) of a few heads to consecutive rows, head by head.
-inline void gather_rows(const ConstView& x_THC, std::int64_t first, std::int64_t count, std::int64_t first_head, std::int64_t heads, float* to_MC) {
+inline void gather_rows(const ConstView& x_THC, std::int64_t first, std::int64_t count,
+                        std::int64_t first_head, std::int64_t heads, float* to_MC) {
   const std::int64_t H = x_THC.dim(1), C = x_THC.dim(2);
   for (std::int64_t h = 0; h < heads; ++h)
     for (std::int64_t t = 0; t < count; ++t, to_MC += C)
-      std::memcpy(to_MC, x_THC.as<float>() + ((first + t) * H + first_head + h) * C, static_cast<std::size_t>(C) * sizeof(float));
+      std::memcpy(to_MC, x_THC.as<float>() + ((first + t) * H + first_head + h) * C,
+                  static_cast<std::size_t>(C) * sizeof(float));
 }
 
 }  // namespace longstride::ops::cpu

@@ -1,8 +1,9 @@
-// Paged attention on the CPU, forward: one task per (query page, tile of heads), streaming over the visited pages with
-// an online softmax. The backward pass is in paged_attention_backward.cc.
+// Paged attention on the CPU, forward: one task per (query page, tile of heads), streaming over the
+// visited pages with an online softmax. The backward pass is in paged_attention_backward.cc.
 //
 // Scores are kept in units of log 2, so that weights are powers of two: cheaper than exponentials.
-// A tile stacks the queries of a few heads that share a KV head, so that one matrix product serves them all:
+// A tile stacks the queries of a few heads that share a KV head, so that one matrix product serves
+// them all:
 //   M rows = heads of the tile x queries of the page   N keys of a block of pages   C head size
 #include "ops/paged_attention.h"
 
@@ -21,8 +22,8 @@ namespace {
 
 constexpr float kHidden = -std::numeric_limits<float>::infinity();
 
-// One row of the online softmax: scores become weights relative to the new maximum. Returns the factor by which what
-// was summed before must shrink.
+// One row of the online softmax: scores become weights relative to the new maximum. Returns the
+// factor by which what was summed before must shrink.
 LS_SIMD_CLONES float softmax_row(float* scores, std::int64_t n, float& maximum, float& sum) {
   float m = maximum;
 #pragma omp simd reduction(max : m)
@@ -41,7 +42,8 @@ LS_SIMD_CLONES float softmax_row(float* scores, std::int64_t n, float& maximum, 
   return shrink;
 }
 
-void hide_columns(float* scores, std::int64_t stride, const TileMask& mask, std::int64_t heads, std::int64_t queries) {
+void hide_columns(float* scores, std::int64_t stride, const TileMask& mask, std::int64_t heads,
+                  std::int64_t queries) {
   for (std::int64_t r = 0; r < heads * queries; ++r) {
     const auto [first, last] = mask.visible(r % queries);
     float* row = scores + r * stride;
@@ -50,9 +52,11 @@ void hide_columns(float* scores, std::int64_t stride, const TileMask& mask, std:
   }
 }
 
-void forward_tile(const PagedAttentionForward& a, const TilePlan& plan, std::int64_t query_page, std::int64_t tile, float* scratch) {
+void forward_tile(const PagedAttentionForward& a, const TilePlan& plan, std::int64_t query_page,
+                  std::int64_t tile, float* scratch) {
   const std::int64_t C = plan.head_size, P = plan.page_tokens, stride = plan.block_pages * P;
-  const std::int64_t queries = plan.queries_of(query_page), heads = plan.heads_of(tile), M = heads * queries;
+  const std::int64_t queries = plan.queries_of(query_page), heads = plan.heads_of(tile),
+                     M = heads * queries;
   const std::int64_t first_head = plan.first_head(tile), kv_head = first_head / plan.group;
   float* q_MC = scratch;
   float* out_MC = q_MC + plan.tile_rows * C;
@@ -65,13 +69,15 @@ void forward_tile(const PagedAttentionForward& a, const TilePlan& plan, std::int
   std::fill_n(sum_M, M, 0.0f);
 
   const VisitsView& v = a.visits;
-  for (std::int64_t i = v.offsets[query_page]; i < v.offsets[query_page + 1]; i += plan.block_pages) {
+  for (std::int64_t i = v.offsets[query_page]; i < v.offsets[query_page + 1];
+       i += plan.block_pages) {
     const std::int64_t pages = std::min(plan.block_pages, v.offsets[query_page + 1] - i);
     std::int64_t columns = 0;
     for (std::int64_t j = 0; j < pages; ++j) {
       const TileMask mask = plan.mask(v, query_page, v.kv_pages[i + j]);
       const float* k = kv_plane(a.kv, v.kv_pages[i + j], 0, kv_head);
-      sgemm(Trans::kNo, Trans::kYes, M, mask.keys, C, a.scale * kLog2E, q_MC, C, k, plan.kv_stride, 0.0f, scores_MN + columns, stride);
+      sgemm(Trans::kNo, Trans::kYes, M, mask.keys, C, a.scale * kLog2E, q_MC, C, k, plan.kv_stride,
+            0.0f, scores_MN + columns, stride);
       if (mask.partial) hide_columns(scores_MN + columns, stride, mask, heads, queries);
       columns += mask.keys;
     }
@@ -84,13 +90,15 @@ void forward_tile(const PagedAttentionForward& a, const TilePlan& plan, std::int
     for (std::int64_t j = 0; j < pages; ++j) {
       const std::int64_t keys = plan.keys_of(v, v.kv_pages[i + j]);
       const float* values = kv_plane(a.kv, v.kv_pages[i + j], 1, kv_head);
-      sgemm(Trans::kNo, Trans::kNo, M, C, keys, 1.0f, scores_MN + columns, stride, values, plan.kv_stride, 1.0f, out_MC, C);
+      sgemm(Trans::kNo, Trans::kNo, M, C, keys, 1.0f, scores_MN + columns, stride, values,
+            plan.kv_stride, 1.0f, out_MC, C);
       columns += keys;
     }
   }
   for (std::int64_t r = 0; r < M; ++r) {
     const std::int64_t head = first_head + r / queries, token = query_page * P + r % queries;
-    a.lse_HT.as<float>()[head * plan.tokens + token] = (maximum_M[r] + std::log2(sum_M[r])) / kLog2E;
+    a.lse_HT.as<float>()[head * plan.tokens + token] =
+        (maximum_M[r] + std::log2(sum_M[r])) / kLog2E;
     const float inverse = 1.0f / sum_M[r];
     float* to = a.out_THC.as<float>() + (token * plan.query_heads + head) * C;
     for (std::int64_t c = 0; c < C; ++c) to[c] = out_MC[r * C + c] * inverse;
@@ -101,16 +109,21 @@ void forward_tile(const PagedAttentionForward& a, const TilePlan& plan, std::int
 
 void paged_attention_forward(Stream&, const PagedAttentionForward& a) {
   const TilePlan plan(a.q_THC, a.kv);
-  LS_CHECK(a.out_THC.shape() == a.q_THC.shape(), "out {} q {}", a.out_THC.shape().to_string(), a.q_THC.shape().to_string());
-  LS_CHECK(a.lse_HT.shape() == Shape({plan.query_heads, plan.tokens}), "lse {}", a.lse_HT.shape().to_string());
-  LS_CHECK(a.visits.query_pages == plan.query_pages, "{} query pages, {} planned", a.visits.query_pages, plan.query_pages);
-  LS_CHECK(a.scratch.elements() >= thread_count() * plan.forward_scratch(), "scratch {}", a.scratch.elements());
+  LS_CHECK(a.out_THC.shape() == a.q_THC.shape(), "out {} q {}", a.out_THC.shape().to_string(),
+           a.q_THC.shape().to_string());
+  LS_CHECK(a.lse_HT.shape() == Shape({plan.query_heads, plan.tokens}), "lse {}",
+           a.lse_HT.shape().to_string());
+  LS_CHECK(a.visits.query_pages == plan.query_pages, "{} query pages, {} planned",
+           a.visits.query_pages, plan.query_pages);
+  LS_CHECK(a.scratch.elements() >= thread_count() * plan.forward_scratch(), "scratch {}",
+           a.scratch.elements());
   float* scratch = a.scratch.as<float>();
   const std::int64_t tasks = plan.query_pages * plan.tiles;
   // Later query pages visit more: taking them first evens out the end.
   parallel_for(tasks, [&](std::int64_t i) {
     const std::int64_t task = tasks - 1 - i;
-    forward_tile(a, plan, task / plan.tiles, task % plan.tiles, scratch + thread_slot() * plan.forward_scratch());
+    forward_tile(a, plan, task / plan.tiles, task % plan.tiles,
+                 scratch + thread_slot() * plan.forward_scratch());
   });
 }
 

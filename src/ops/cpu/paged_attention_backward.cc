@@ -1,8 +1,9 @@
 // Paged attention on the CPU, backward: five matrix products per (tile, page).
 //
-// A task owns one tile of heads and walks a segment of KV pages, and for each the query pages that visit it. So dq
-// belongs to one task and grows in the order of KV pages; dk and dv grow in the task's own share, and the shares of the
-// tiles of one KV head are then added into the gradient pages in the order of tiles.
+// A task owns one tile of heads and walks a segment of KV pages, and for each the query pages that
+// visit it. So dq belongs to one task and grows in the order of KV pages; dk and dv grow in the
+// task's own share, and the shares of the tiles of one KV head are then added into the gradient
+// pages in the order of tiles.
 #include <cmath>
 
 #include "base/thread_pool.h"
@@ -13,8 +14,11 @@
 namespace longstride::ops::cpu {
 namespace {
 
-// weights = 2^(scores - lse), both in units of log 2; d_scores = weights * (d_weights - delta) * scale, over the visible columns.
-LS_SIMD_CLONES void backward_row(float* scores, float* d_weights, std::int64_t first, std::int64_t last, std::int64_t keys, float lse, float delta, float scale) {
+// weights = 2^(scores - lse), both in units of log 2; d_scores = weights * (d_weights - delta) *
+// scale, over the visible columns.
+LS_SIMD_CLONES void backward_row(float* scores, float* d_weights, std::int64_t first,
+                                 std::int64_t last, std::int64_t keys, float lse, float delta,
+                                 float scale) {
   for (std::int64_t s = 0; s < first; ++s) scores[s] = d_weights[s] = 0.0f;
   for (std::int64_t s = last; s < keys; ++s) scores[s] = d_weights[s] = 0.0f;
 #pragma omp simd
@@ -35,10 +39,15 @@ LS_SIMD_CLONES float dot(const float* a, const float* b, std::int64_t n) {
 class Backward {
  public:
   explicit Backward(const PagedAttentionBackward& a) : a_(a), plan_(a.q_THC, a.kv) {
-    LS_CHECK(a.kv_gradient.dtype == DType::kF32 && a.kv_gradient.page_bytes == a.kv.page_bytes, "gradient pages of {} bytes", a.kv_gradient.page_bytes);
-    LS_CHECK(a.visits.query_pages == plan_.query_pages, "{} query pages, {} planned", a.visits.query_pages, plan_.query_pages);
-    LS_CHECK(a.dq_THC.shape() == a.q_THC.shape() && a.dout_THC.shape() == a.q_THC.shape() && a.out_THC.shape() == a.q_THC.shape(), "q {}", a.q_THC.shape().to_string());
-    LS_CHECK(a.scratch.elements() >= plan_.backward_scratch(thread_count()), "scratch {}", a.scratch.elements());
+    LS_CHECK(a.kv_gradient.dtype == DType::kF32 && a.kv_gradient.page_bytes == a.kv.page_bytes,
+             "gradient pages of {} bytes", a.kv_gradient.page_bytes);
+    LS_CHECK(a.visits.query_pages == plan_.query_pages, "{} query pages, {} planned",
+             a.visits.query_pages, plan_.query_pages);
+    LS_CHECK(a.dq_THC.shape() == a.q_THC.shape() && a.dout_THC.shape() == a.q_THC.shape() &&
+                 a.out_THC.shape() == a.q_THC.shape(),
+             "q {}", a.q_THC.shape().to_string());
+    LS_CHECK(a.scratch.elements() >= plan_.backward_scratch(thread_count()), "scratch {}",
+             a.scratch.elements());
     float* at = a.scratch.as<float>();
     const auto carve = [&](std::int64_t n) { return std::exchange(at, at + n); };
     tiles_ = carve(thread_count() * plan_.tile_scratch());
@@ -55,7 +64,9 @@ class Backward {
     for (std::int64_t first = 0; first < a_.visits.visited_pages; first += plan_.segment_pages()) {
       const std::int64_t count = std::min(plan_.segment_pages(), a_.visits.visited_pages - first);
       parallel_for(plan_.tiles, [&](std::int64_t tile) { walk(tile, first, count); });
-      parallel_for(count * plan_.kv_heads, [&](std::int64_t i) { add_shares(first + i / plan_.kv_heads, i / plan_.kv_heads, i % plan_.kv_heads); });
+      parallel_for(count * plan_.kv_heads, [&](std::int64_t i) {
+        add_shares(first + i / plan_.kv_heads, i / plan_.kv_heads, i % plan_.kv_heads);
+      });
     }
     parallel_for(tasks, [&](std::int64_t i) { store(i / plan_.tiles, i % plan_.tiles); });
   }
@@ -63,24 +74,29 @@ class Backward {
  private:
   // Rows of a tile in the page-major copies [query page][head][query][C].
   std::int64_t row_of(std::int64_t query_page, std::int64_t tile) const {
-    return query_page * plan_.page_tokens * plan_.query_heads + plan_.first_head(tile) * plan_.queries_of(query_page);
+    return query_page * plan_.page_tokens * plan_.query_heads +
+           plan_.first_head(tile) * plan_.queries_of(query_page);
   }
 
   void load(std::int64_t query_page, std::int64_t tile) {
-    const std::int64_t C = plan_.head_size, queries = plan_.queries_of(query_page), first = query_page * plan_.page_tokens;
-    const std::int64_t row = row_of(query_page, tile), head = plan_.first_head(tile), heads = plan_.heads_of(tile);
+    const std::int64_t C = plan_.head_size, queries = plan_.queries_of(query_page),
+                       first = query_page * plan_.page_tokens;
+    const std::int64_t row = row_of(query_page, tile), head = plan_.first_head(tile),
+                       heads = plan_.heads_of(tile);
     gather_rows(a_.q_THC, first, queries, head, heads, q_ + row * C);
     gather_rows(a_.dout_THC, first, queries, head, heads, dout_ + row * C);
     std::fill_n(dq_ + row * C, heads * queries * C, 0.0f);
     for (std::int64_t r = 0; r < heads * queries; ++r) {
-      const std::int64_t element = ((first + r % queries) * plan_.query_heads + head + r / queries) * C;
+      const std::int64_t element =
+          ((first + r % queries) * plan_.query_heads + head + r / queries) * C;
       delta_[row + r] = dot(a_.out_THC.as<float>() + element, dout_ + (row + r) * C, C);
     }
   }
 
   void walk(std::int64_t tile, std::int64_t first, std::int64_t count) {
     const VisitsView& v = a_.visits;
-    const std::int64_t C = plan_.head_size, P = plan_.page_tokens, kv_head = plan_.first_head(tile) / plan_.group;
+    const std::int64_t C = plan_.head_size, P = plan_.page_tokens,
+                       kv_head = plan_.first_head(tile) / plan_.group;
     float* weights_MN = tiles_ + thread_slot() * plan_.tile_scratch();
     float* d_weights_MN = weights_MN + plan_.tile_rows * P;
     for (std::int64_t j = 0; j < count; ++j) {
@@ -95,26 +111,37 @@ class Backward {
         const std::int64_t row = row_of(query_page, tile), M = plan_.heads_of(tile) * queries;
         const TileMask mask = plan_.mask(v, query_page, page);
         const std::int64_t N = mask.keys;
-        sgemm(Trans::kNo, Trans::kYes, M, N, C, a_.scale * kLog2E, q_ + row * C, C, k, plan_.kv_stride, 0.0f, weights_MN, N);
-        sgemm(Trans::kNo, Trans::kYes, M, N, C, 1.0f, dout_ + row * C, C, values, plan_.kv_stride, 0.0f, d_weights_MN, N);
+        sgemm(Trans::kNo, Trans::kYes, M, N, C, a_.scale * kLog2E, q_ + row * C, C, k,
+              plan_.kv_stride, 0.0f, weights_MN, N);
+        sgemm(Trans::kNo, Trans::kYes, M, N, C, 1.0f, dout_ + row * C, C, values, plan_.kv_stride,
+              0.0f, d_weights_MN, N);
         for (std::int64_t r = 0; r < M; ++r) {
-          const std::int64_t token = query_page * P + r % queries, head = plan_.first_head(tile) + r / queries;
-          const auto [from, to] = mask.partial ? mask.visible(r % queries) : std::pair{std::int64_t{0}, N};
-          backward_row(weights_MN + r * N, d_weights_MN + r * N, from, to, N, a_.lse_HT.as<float>()[head * plan_.tokens + token] * kLog2E, delta_[row + r], a_.scale);
+          const std::int64_t token = query_page * P + r % queries,
+                             head = plan_.first_head(tile) + r / queries;
+          const auto [from, to] =
+              mask.partial ? mask.visible(r % queries) : std::pair{std::int64_t{0}, N};
+          backward_row(weights_MN + r * N, d_weights_MN + r * N, from, to, N,
+                       a_.lse_HT.as<float>()[head * plan_.tokens + token] * kLog2E, delta_[row + r],
+                       a_.scale);
         }
-        sgemm(Trans::kYes, Trans::kNo, N, C, M, 1.0f, weights_MN, N, dout_ + row * C, C, 1.0f, dv, C);
-        sgemm(Trans::kYes, Trans::kNo, N, C, M, 1.0f, d_weights_MN, N, q_ + row * C, C, 1.0f, dk, C);
-        sgemm(Trans::kNo, Trans::kNo, M, C, N, 1.0f, d_weights_MN, N, k, plan_.kv_stride, 1.0f, dq_ + row * C, C);
+        sgemm(Trans::kYes, Trans::kNo, N, C, M, 1.0f, weights_MN, N, dout_ + row * C, C, 1.0f, dv,
+              C);
+        sgemm(Trans::kYes, Trans::kNo, N, C, M, 1.0f, d_weights_MN, N, q_ + row * C, C, 1.0f, dk,
+              C);
+        sgemm(Trans::kNo, Trans::kNo, M, C, N, 1.0f, d_weights_MN, N, k, plan_.kv_stride, 1.0f,
+              dq_ + row * C, C);
       }
     }
   }
 
   void add_shares(std::int64_t visited, std::int64_t j, std::int64_t kv_head) {
-    const std::int64_t page = a_.visits.visited[visited], C = plan_.head_size, P = plan_.page_tokens;
+    const std::int64_t page = a_.visits.visited[visited], C = plan_.head_size,
+                       P = plan_.page_tokens;
     const std::int64_t keys = plan_.keys_of(a_.visits, page);
     for (int which = 0; which < 2; ++which) {
       float* to = kv_plane(a_.kv_gradient, page, which, kv_head);
-      for (std::int64_t tile = kv_head * plan_.tiles_per_group; tile < (kv_head + 1) * plan_.tiles_per_group; ++tile) {
+      for (std::int64_t tile = kv_head * plan_.tiles_per_group;
+           tile < (kv_head + 1) * plan_.tiles_per_group; ++tile) {
         const float* from = shares_ + tile * plan_.share_scratch() + (j * 2 + which) * P * C;
         for (std::int64_t s = 0; s < keys; ++s) {
 #pragma omp simd
@@ -125,11 +152,14 @@ class Backward {
   }
 
   void store(std::int64_t query_page, std::int64_t tile) {
-    const std::int64_t C = plan_.head_size, queries = plan_.queries_of(query_page), head = plan_.first_head(tile);
+    const std::int64_t C = plan_.head_size, queries = plan_.queries_of(query_page),
+                       head = plan_.first_head(tile);
     const float* from = dq_ + row_of(query_page, tile) * C;
     for (std::int64_t h = 0; h < plan_.heads_of(tile); ++h)
       for (std::int64_t t = 0; t < queries; ++t, from += C)
-        std::memcpy(a_.dq_THC.as<float>() + ((query_page * plan_.page_tokens + t) * plan_.query_heads + head + h) * C, from, static_cast<std::size_t>(C) * sizeof(float));
+        std::memcpy(a_.dq_THC.as<float>() +
+                        ((query_page * plan_.page_tokens + t) * plan_.query_heads + head + h) * C,
+                    from, static_cast<std::size_t>(C) * sizeof(float));
   }
 
   const PagedAttentionBackward& a_;

@@ -44,8 +44,9 @@ inline float exp_approx(float x) {
   return x <= kLargest ? y : x + std::numeric_limits<float>::infinity();
 }
 
-// 2^x within 2 ulp for x <= 127; anything below -126 (where floats would be subnormal), -inf too, gives 0. Leaner than
-// exp_approx: for softmax, whose base is a free choice and whose arguments are never large.
+// 2^x within 2 ulp for x <= 127; anything below -126 (where floats would be subnormal), -inf too,
+// gives 0. Leaner than exp_approx: for softmax, whose base is a free choice and whose arguments are
+// never large.
 inline float exp2_approx(float x) {
   constexpr float kRound = 12582912.0f;
   const float t = x + kRound;
@@ -57,7 +58,8 @@ inline float exp2_approx(float x) {
   p = p * r + 2.4022651e-1f;
   p = p * r + 6.9314718e-1f;
   p = p * r + 1.0f;
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(p) + (std::bit_cast<std::uint32_t>(t) << 23);
+  const std::uint32_t bits =
+      std::bit_cast<std::uint32_t>(p) + (std::bit_cast<std::uint32_t>(t) << 23);
   return x < -126.0f ? 0.0f : std::bit_cast<float>(bits);
 }
 
