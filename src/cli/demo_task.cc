@@ -105,8 +105,8 @@ std::int64_t document_length(const RecallTask& task, std::int64_t sample, std::i
 RecallData write_recall_data(const std::filesystem::path& directory, const RecallTask& task,
                              std::int64_t samples, std::uint64_t seed) {
   make_writable_directory(directory);
-  const RecallData data{directory / "tokens.u32", directory / "loss-mask.u8",
-                        directory / "documents.u64"};
+  RecallData data{directory / "tokens.u32", directory / "loss-mask.u8",
+                  directory / "documents.u64"};
   std::vector<std::uint32_t> tokens;
   std::vector<std::uint8_t> mask;
   std::vector<std::uint64_t> starts;

@@ -91,7 +91,7 @@ std::string Fields::text_or(std::string_view key, std::string fallback) const {
 std::string shown(const Json& value) {
   constexpr std::size_t kMost = 60;
   std::string s = value.dump(-1, ' ', true, Json::error_handler_t::replace);
-  if (s.size() > kMost) s = s.substr(0, kMost) + "...";
+  if (s.size() > kMost) s.replace(kMost, std::string::npos, "...");
   return s;
 }
 

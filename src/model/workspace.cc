@@ -22,10 +22,10 @@ void Lease::release() {
 
 Lease Workspace::take(const char* name, DType dtype, Shape shape) {
   const std::int64_t bytes = shape.elements() * size_of(dtype);
-  const std::size_t index = next_++;
-  ++live_;
+  const std::size_t index = next_;
   if (recording_) {
     recorded_.push_back({name, bytes, clock_++, -1});
+    ++next_, ++live_;
     return {this, index, View(nullptr, dtype, shape)};
   }
   LS_CHECK(trace_ != nullptr, "'{}' taken outside a recording or replay", name);
@@ -34,6 +34,7 @@ Lease Workspace::take(const char* name, DType dtype, Shape shape) {
            index < trace_->size() ? (*trace_)[index].name : "nothing");
   LS_CHECK(bytes <= (*trace_)[index].bytes, "'{}' wants {} bytes, recorded were {}", name, bytes,
            (*trace_)[index].bytes);
+  ++next_, ++live_;
   return {this, index, View(base_ + offsets_[index], dtype, shape)};
 }
 

@@ -53,9 +53,8 @@ class BasicView {
   BasicView() = default;
   BasicView(Void* data, DType dtype, Shape shape) : data_(data), dtype_(dtype), shape_(shape) {}
   // A mutable view converts to a const one.
-  operator BasicView<const void>() const {
-    return {data_, dtype_, shape_};
-  }  // NOLINT(google-explicit-constructor)
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  operator BasicView<const void>() const { return {data_, dtype_, shape_}; }
 
   Void* data() const { return data_; }
   DType dtype() const { return dtype_; }

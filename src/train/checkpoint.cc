@@ -87,7 +87,7 @@ fs::path save_checkpoint(const fs::path& root, const TrainState& state, const Mo
                          const ParameterSet& weights, Optimizer& optimizer,
                          const std::optional<fs::path>& source, std::int64_t keep) {
   make_writable_directory(root);
-  const fs::path target = root / fmt::format("step-{}", state.step);
+  fs::path target = root / fmt::format("step-{}", state.step);
   DirectoryWriter writer(target);
   std::vector<WrittenFile> files = write_model_directory(writer.path(), config, weights, source);
   const fs::path state_directory = writer.path() / kStateDirectory;

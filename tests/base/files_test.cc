@@ -96,6 +96,7 @@ TEST(FileWriter, ChecksumIsThatOfTheFile) {
   EXPECT_EQ(writer.checksum(), checksum_of_file(path));
   EXPECT_EQ(writer.checksum(), checksum_of_text(all));
   EXPECT_THROW(writer.write("more"), InternalError);
+  EXPECT_THROW(writer.finish(), InternalError);
 }
 
 TEST(FileWriter, ChecksumSeesOneBit) {

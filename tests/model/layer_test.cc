@@ -1,5 +1,5 @@
-// One layer over one chunk: what it keeps, what it adds to, and that its workspace can be recorded and replayed. Its
-// gradients within a whole model are compared with a reference in tests/train.
+// One layer over one chunk: what it keeps, what it adds to, and that its workspace can be recorded
+// and replayed. Its gradients within a whole model are compared with a reference in tests/train.
 #include "model/layer.h"
 
 #include <gtest/gtest.h>
@@ -50,9 +50,11 @@ class Layer : public ::testing::TestWithParam<bool> {
   Layer() {
     for (std::int64_t i = 0; i < weights_.size(); ++i) {
       const View view = weights_.view(i);
-      const std::vector<float> values = random_values(view.elements(), 100 + static_cast<std::uint64_t>(i));
+      const std::vector<float> values =
+          random_values(view.elements(), 100 + static_cast<std::uint64_t>(i));
       for (std::int64_t e = 0; e < view.elements(); ++e)
-        view.as<float>()[e] = 0.3f * values[static_cast<std::size_t>(e)] + (view.shape().rank() == 1 ? 0.5f : 0.0f);
+        view.as<float>()[e] =
+            0.3f * values[static_cast<std::size_t>(e)] + (view.shape().rank() == 1 ? 0.5f : 0.0f);
     }
     for (std::int64_t t = 0; t < kChunk; ++t)
       for (std::int64_t i = 0; i < kHeadSize / 2; ++i) {
@@ -64,13 +66,18 @@ class Layer : public ::testing::TestWithParam<bool> {
 
   ChunkContext context(Device& device, Workspace& workspace, std::int64_t tokens) {
     const Shape shape{tokens, kHeadSize / 2};
-    return {device, workspace, config_, 0, tokens, ConstView(cos_.data(), DType::kF32, shape),
+    return {device,
+            workspace,
+            config_,
+            0,
+            tokens,
+            ConstView(cos_.data(), DType::kF32, shape),
             ConstView(sin_.data(), DType::kF32, shape)};
   }
 
   // Forward, and backward where something is kept. The same code records and runs.
-  Outcome pass(const ChunkContext& ctx, const ParameterSet& weights, const ParameterSet& gradients, bool keep,
-               const std::vector<float>& x_TD) {
+  Outcome pass(const ChunkContext& ctx, const ParameterSet& weights, const ParameterSet& gradients,
+               bool keep, const std::vector<float>& x_TD) {
     const bool runs = ctx.device.kind() == DeviceKind::kCpu;
     const LayerParameters w = weights.model().layers[0], g = gradients.model().layers[0];
     const SequenceLayout layout{ctx.tokens, kChunk, kPage, {0}};
@@ -110,8 +117,10 @@ class Layer : public ::testing::TestWithParam<bool> {
     return workspace.finish_recording();
   }
 
-  // Runs on the CPU at addresses that share nothing, in an arena full of NaN: nothing may be read before it is written.
-  Outcome run(const WorkspaceTrace& trace, std::int64_t tokens, bool keep, const std::vector<float>& x_TD) {
+  // Runs on the CPU at addresses that share nothing, in an arena full of NaN: nothing may be read
+  // before it is written.
+  Outcome run(const WorkspaceTrace& trace, std::int64_t tokens, bool keep,
+              const std::vector<float>& x_TD) {
     std::vector<std::int64_t> offsets;
     std::int64_t bytes = 0;
     for (const WorkspaceRequest& r : trace) {
@@ -122,16 +131,20 @@ class Layer : public ::testing::TestWithParam<bool> {
     std::memset(arena->data(), 0xff, static_cast<std::size_t>(bytes));
     Workspace workspace;
     workspace.start_replay(arena->data(), trace, offsets);
-    const Outcome out = pass(context(*device_, workspace, tokens), weights_, gradients_, keep, x_TD);
+    const Outcome out =
+        pass(context(*device_, workspace, tokens), weights_, gradients_, keep, x_TD);
     workspace.finish_replay();
     return out;
   }
-  Outcome run(bool keep, const std::vector<float>& x_TD) { return run(record(kChunk, keep), kChunk, keep, x_TD); }
+  Outcome run(bool keep, const std::vector<float>& x_TD) {
+    return run(record(kChunk, keep), kChunk, keep, x_TD);
+  }
 
   double loss(const std::vector<float>& x_TD) {
     double sum = 0;
     const std::vector<float> y = run(false, x_TD).y_TD;
-    for (std::size_t i = 0; i < y.size(); ++i) sum += static_cast<double>(y[i]) * static_cast<double>(dy_TD_[i]);
+    for (std::size_t i = 0; i < y.size(); ++i)
+      sum += static_cast<double>(y[i]) * static_cast<double>(dy_TD_[i]);
     return sum;
   }
 
@@ -139,8 +152,10 @@ class Layer : public ::testing::TestWithParam<bool> {
   ModelConfig config_ = small_config(GetParam());
   ParameterSet weights_{*device_, config_, DType::kF32, "weights"};
   ParameterSet gradients_{*device_, config_, DType::kF32, "gradients"};
-  KvStore store_{*device_, KvShape{1, 2, kHeadSize, kPage}, kChunk / kPage, kChunk / kPage, kChunk / kPage};
-  std::vector<float> cos_, sin_, x_TD_ = random_values(kChunk * kHidden, 1), dy_TD_ = random_values(kChunk * kHidden, 2);
+  KvStore store_{*device_, KvShape{1, 2, kHeadSize, kPage}, kChunk / kPage, kChunk / kPage,
+                 kChunk / kPage};
+  std::vector<float> cos_, sin_, x_TD_ = random_values(kChunk * kHidden, 1),
+                                 dy_TD_ = random_values(kChunk * kHidden, 2);
 };
 
 INSTANTIATE_TEST_SUITE_P(QkNorm, Layer, ::testing::Bool());
@@ -181,13 +196,15 @@ TEST_P(Layer, NothingIsLeftTakenAndNothingKeptWithoutBeingAsked) {
   const WorkspaceTrace trace = record(kChunk, false);
   std::int64_t last = 0;
   for (const WorkspaceRequest& r : trace) last = std::max(last, r.end);
-  for (const WorkspaceRequest& r : trace) EXPECT_EQ(r.end == last, r.name == std::string("x")) << r.name;
+  for (const WorkspaceRequest& r : trace)
+    EXPECT_EQ(r.end == last, r.name == std::string("x")) << r.name;
 }
 
 TEST_P(Layer, AShortChunkReplaysTheTraceOfAFullOne) {
   const WorkspaceTrace full = record(kChunk, true);
   for (const std::int64_t tokens : {std::int64_t{1}, kPage, kPage + 3, kChunk - 1}) {
-    const Outcome in_full = run(full, tokens, true, x_TD_), own = run(record(tokens, true), tokens, true, x_TD_);
+    const Outcome in_full = run(full, tokens, true, x_TD_),
+                  own = run(record(tokens, true), tokens, true, x_TD_);
     EXPECT_EQ(in_full.y_TD, own.y_TD) << tokens;
     EXPECT_EQ(in_full.dx_TD, own.dx_TD) << tokens;
   }
@@ -209,13 +226,15 @@ TEST_P(Layer, ParameterGradientsAddUpAndTheInputsDoNot) {
     for (const float v : first) largest = std::max(largest, std::abs(v));
     touched += largest > 0;
     for (std::size_t e = 0; e < first.size(); ++e)
-      ASSERT_NEAR(twice[e], 2 * first[e], 1e-5f * largest) << gradients_.specs()[static_cast<std::size_t>(i)].name;
+      ASSERT_NEAR(twice[e], 2 * first[e], 1e-5f * largest)
+          << gradients_.specs()[static_cast<std::size_t>(i)].name;
   }
   // Everything but embedding, final norm and head.
   EXPECT_EQ(touched, gradients_.size() - 3);
 }
 
-// Along a random direction the loss changes as the gradient says: of the input, and of all parameters at once.
+// Along a random direction the loss changes as the gradient says: of the input, and of all
+// parameters at once.
 TEST_P(Layer, GradientsAreThoseOfTheLoss) {
   const std::vector<float> dx = run(true, x_TD_).dx_TD;
   const float h = 2e-3f;
@@ -227,21 +246,26 @@ TEST_P(Layer, GradientsAreThoseOfTheLoss) {
     ahead[i] += h * direction[i];
     behind[i] -= h * direction[i];
   }
-  EXPECT_NEAR((loss(ahead) - loss(behind)) / (2 * static_cast<double>(h)), expected, 0.01 * std::abs(expected));
+  EXPECT_NEAR((loss(ahead) - loss(behind)) / (2 * static_cast<double>(h)), expected,
+              0.01 * std::abs(expected));
 
   expected = 0;
   const auto step = [&](float size) {
     for (std::int64_t i = 0; i < weights_.size(); ++i) {
       const View w = weights_.view(i);
-      const std::vector<float> along = random_values(w.elements(), 200 + static_cast<std::uint64_t>(i));
-      for (std::int64_t e = 0; e < w.elements(); ++e) w.as<float>()[e] += size * along[static_cast<std::size_t>(e)];
+      const std::vector<float> along =
+          random_values(w.elements(), 200 + static_cast<std::uint64_t>(i));
+      for (std::int64_t e = 0; e < w.elements(); ++e)
+        w.as<float>()[e] += size * along[static_cast<std::size_t>(e)];
     }
   };
   for (std::int64_t i = 0; i < weights_.size(); ++i) {
     const View g = gradients_.view(i);
-    const std::vector<float> along = random_values(g.elements(), 200 + static_cast<std::uint64_t>(i));
+    const std::vector<float> along =
+        random_values(g.elements(), 200 + static_cast<std::uint64_t>(i));
     for (std::int64_t e = 0; e < g.elements(); ++e)
-      expected += static_cast<double>(g.as<float>()[e]) * static_cast<double>(along[static_cast<std::size_t>(e)]);
+      expected += static_cast<double>(g.as<float>()[e]) *
+                  static_cast<double>(along[static_cast<std::size_t>(e)]);
   }
   step(h);
   const double up = loss(x_TD_);

@@ -112,7 +112,7 @@ void rms_norm_backward(Stream&, const RmsNormBackward& args) {
     const std::int64_t begin = piece * block, end = std::min(R, begin + block);
     float* sum = partial + piece * N;
     std::fill_n(sum, N, 0.0f);
-    float scale[kMaxBlockRows], along[kMaxBlockRows] = {}, w[kColumns];
+    float scale[kMaxBlockRows] = {}, along[kMaxBlockRows] = {}, w[kColumns];
     for (std::int64_t r = begin; r < end; ++r)
       scale[r - begin] = inverse_rms(x + r * N, N, args.eps);
     for (std::int64_t column = 0; column < N; column += kColumns) {
