@@ -1,12 +1,13 @@
 # One interface target carries the flags of every module, so that a module's own file lists only what it is made of.
 add_library(ls_flags INTERFACE)
 target_include_directories(ls_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
-target_compile_options(ls_flags INTERFACE
+set(ls_cxx_flags
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -fopenmp-simd -fno-math-errno -fno-trapping-math
   -ffp-contract=fast -Wno-missing-field-initializers)  # an operation's absent arguments are left out by name
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  target_compile_options(ls_flags INTERFACE -Wno-restrict)  # g++ 12 sees overlap in every "text" + std::string
+  list(APPEND ls_cxx_flags -Wno-restrict)  # g++ 12 sees overlap in every "text" + std::string
 endif()
+target_compile_options(ls_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${ls_cxx_flags}>")
 if(LONGSTRIDE_SANITIZE)
   target_compile_options(ls_flags INTERFACE -fsanitize=${LONGSTRIDE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1)
   target_link_options(ls_flags INTERFACE -fsanitize=${LONGSTRIDE_SANITIZE})

@@ -100,7 +100,7 @@ void show_context(const ModelConfig& trained, const ContextRow& row, std::int64_
   const NumericsRecord numerics = choose_numerics(device, config, chunk, 128),
                        whole = choose_numerics(device, config, row.context, 128);
   const StepMemory without_chunks =
-      plan_step(config, weights.dtypes(), whole, {row.context, 1}).memory;
+      plan_step(weights.device(), config, weights.dtypes(), whole, {row.context, 1}).memory;
   const std::int64_t before = resident_bytes();
   reset_peak_resident_bytes();
   StepRunner runner(config, weights, gradients, numerics, {row.context, 1});

@@ -13,16 +13,19 @@ enum class DeviceKind : std::uint8_t { kCpu, kCuda, kShapes };
 
 // An ordered queue of operations. On the CPU an operation has run when its call returns. The queue
 // of a kShapes device runs nothing: recording passes use it to learn sizes and lifetimes from the
-// real layer code.
+// real layer code, on behalf of the device that is going to run it.
 class Stream {
  public:
-  explicit Stream(DeviceKind kind) : kind_(kind) {}
+  explicit Stream(DeviceKind kind) : kind_(kind), runs_on_(kind) {}
+  Stream(DeviceKind kind, DeviceKind runs_on) : kind_(kind), runs_on_(runs_on) {}
   virtual ~Stream() = default;
   DeviceKind kind() const { return kind_; }
+  // Where the recorded code is going to run; `kind` itself on a device that runs things.
+  DeviceKind runs_on() const { return runs_on_; }
   virtual void synchronize() {}
 
  private:
-  DeviceKind kind_;
+  DeviceKind kind_, runs_on_;
 };
 
 // A block of device memory, 256-byte aligned, zeroed. Freed on destruction.
@@ -40,9 +43,14 @@ class Device {
   virtual DeviceKind kind() const = 0;
   virtual std::string name() const = 0;
   virtual Stream& stream() = 0;
+  // Whether activations may be BF16 here; everywhere they may be F32.
+  virtual bool computes_in_bf16() const { return false; }
   // Throws Error (what was asked, what is free) when the device has not that much.
   virtual std::unique_ptr<Memory> allocate(std::int64_t bytes, const std::string& what) = 0;
+  // In the order of the stream. `host` holds the data when copy_to_host returns, or after the
+  // stream's next synchronize() where it may come later; it may change once copy_from_host returns.
   virtual void copy_to_host(void* host, const void* device, std::int64_t bytes) = 0;
+  virtual void copy_to_host_later(void* host, const void* device, std::int64_t bytes) = 0;
   virtual void copy_from_host(void* device, const void* host, std::int64_t bytes) = 0;
   virtual void zero(void* device, std::int64_t bytes) = 0;
   // Bytes that `allocate` has given out and not got back.
@@ -57,7 +65,7 @@ std::unique_ptr<Device> make_cuda_device();
 bool cuda_is_available();
 // `name` is "cpu", "cuda" or "auto" (cuda where there is one).
 std::unique_ptr<Device> make_device(const std::string& name);
-// Runs nothing, allocates nothing: for recording passes.
-Device& shapes_device();
+// Runs nothing, allocates nothing: for recording passes of what is going to run on `runs_on`.
+Device& shapes_device(DeviceKind runs_on);
 
 }  // namespace longstride

@@ -20,6 +20,7 @@ class ShapesMemory final : public Memory {
 
 class ShapesDevice final : public Device {
  public:
+  explicit ShapesDevice(DeviceKind runs_on) : stream_(DeviceKind::kShapes, runs_on) {}
   DeviceKind kind() const override { return DeviceKind::kShapes; }
   std::string name() const override { return "shapes"; }
   Stream& stream() override { return stream_; }
@@ -30,20 +31,23 @@ class ShapesDevice final : public Device {
   void copy_to_host(void*, const void*, std::int64_t bytes) override {
     LS_CHECK(false, "{} bytes read from a device of shapes, which holds no values", bytes);
   }
+  void copy_to_host_later(void* host, const void* device, std::int64_t bytes) override {
+    copy_to_host(host, device, bytes);
+  }
   void copy_from_host(void*, const void*, std::int64_t) override {}
   void zero(void*, std::int64_t) override {}
   std::int64_t allocated_bytes() const override { return 0; }
   std::int64_t available_bytes() const override { return std::numeric_limits<std::int64_t>::max(); }
 
  private:
-  Stream stream_{DeviceKind::kShapes};
+  Stream stream_;
 };
 
 }  // namespace
 
-Device& shapes_device() {
-  static ShapesDevice device;
-  return device;
+Device& shapes_device(DeviceKind runs_on) {
+  static ShapesDevice for_cpu(DeviceKind::kCpu), for_cuda(DeviceKind::kCuda);
+  return runs_on == DeviceKind::kCuda ? for_cuda : for_cpu;
 }
 
 }  // namespace longstride

@@ -18,18 +18,23 @@ struct ChunkContext {
   std::int64_t begin = 0;   // global index of the chunk's first token
   std::int64_t tokens = 0;  // T
   ConstView cos_TN, sin_TN;
+  DType compute = DType::kF32;  // type of activations
+  bool exact = true;            // the same bits in every run
   bool rebuild_feed_forward =
       false;  // gate and up are computed again in the backward pass instead of being kept
 
   Stream& stream() const { return device.stream(); }
-  Lease take(const char* name, Shape shape) const {
+  // An activation.
+  Lease take(const char* name, Shape shape) const { return workspace.take(name, compute, shape); }
+  // Sums, tables and scratch.
+  Lease take_f32(const char* name, Shape shape) const {
     return workspace.take(name, DType::kF32, shape);
   }
 };
 
-// y = x w^T + b, or y += where `accumulate`; `b` may be absent.
+// y = x w^T + b + add; `b` and `add` may be absent, `add` may be y.
 void linear(const ChunkContext& ctx, ConstView x, ConstView w, ConstView b, View y,
-            bool accumulate = false);
+            ConstView add = {});
 // dx = (or +=) dy w; dw += dy^T x; db += column sums of dy. An absent dx or db is not computed.
 void linear_backward(const ChunkContext& ctx, ConstView dy, ConstView x, ConstView w, View dx,
                      View dw, View db, bool accumulate_dx = false);

@@ -10,7 +10,7 @@ Lease head_forward_backward(const HeadPass& pass, Lease x_TD, const HeadLosses& 
   const ChunkContext& ctx = pass.ctx;
   const std::int64_t T = ctx.tokens;
   const Lease targets_T = ctx.workspace.take("targets", DType::kI32, {T});
-  const Lease losses_T = ctx.take("losses", {T});
+  const Lease losses_T = ctx.take_f32("losses", {T});
   const Lease correct_T = ctx.workspace.take("correct", DType::kI32, {T});
   if (!host.targets.empty())
     ctx.device.copy_from_host(targets_T.view().data(), host.targets.data(),
@@ -21,15 +21,16 @@ Lease head_forward_backward(const HeadPass& pass, Lease x_TD, const HeadLosses& 
     const Lease h_TD = ctx.take("normed output", x_TD.view().shape());
     rms_norm(ctx, x_TD, pass.weights.final_norm, h_TD);
     const Lease scratch =
-        ctx.take("logits", {ops::loss_head_scratch_elements(rows, pass.weights.head)});
+        ctx.take_f32("logits", {ops::loss_head_scratch_elements(
+                                   ctx.stream(), {rows, pass.weights.head, ctx.compute})});
     ops::loss_head(ctx.stream(), {h_TD, pass.weights.head, targets_T, losses_T, correct_T, dh_TD,
                                   pass.gradients.head, pass.scale, rows, scratch});
   }
   rms_norm_backward(ctx, dh_TD, x_TD, pass.weights.final_norm, dh_TD, pass.gradients.final_norm,
                     false);
   if (!host.targets.empty()) {
-    ctx.device.copy_to_host(host.losses, losses_T.view().data(), losses_T.view().bytes());
-    ctx.device.copy_to_host(host.correct, correct_T.view().data(), correct_T.view().bytes());
+    ctx.device.copy_to_host_later(host.losses, losses_T.view().data(), losses_T.view().bytes());
+    ctx.device.copy_to_host_later(host.correct, correct_T.view().data(), correct_T.view().bytes());
   }
   return dh_TD;
 }

@@ -17,7 +17,8 @@ struct HeadPass {
   float scale = 1.0f;  // of the losses, in the gradients
 };
 
-// Host side of a chunk: targets in, losses and hits out. Empty in a recording pass.
+// Host side of a chunk: targets in, losses and hits out, which are there after the stream's next
+// synchronize(). Empty in a recording pass.
 struct HeadLosses {
   std::span<const std::int32_t> targets;
   float* losses = nullptr;

@@ -27,9 +27,10 @@ float attention_scale(const ChunkContext& ctx) {
 
 Lease attention_scratch(const LayerPass& pass) {
   const Sizes s(pass.ctx);
-  return pass.ctx.take(
+  return pass.ctx.take_f32(
       "attention scratch",
-      {ops::paged_attention_scratch_elements({s.T, s.H, s.K, s.C, pass.kv.page_tokens})});
+      {ops::paged_attention_scratch_elements(
+          pass.ctx.stream(), {s.T, s.H, s.K, s.C, pass.kv.page_tokens, pass.ctx.compute})});
 }
 
 // Normalises (where the model does) and rotates q, in place.
@@ -84,24 +85,25 @@ Lease layer_forward(const LayerPass& pass, Lease x_TD, KeptLayer* kept) {
     }
     finish_q(pass, q_THC);
     attention_THC = ctx.take("attention", {s.T, s.H, s.C});
-    lse_HT = ctx.take("lse", {s.H, s.T});
+    lse_HT = ctx.take_f32("lse", {s.H, s.T});
     {
       const Lease scratch = attention_scratch(pass);
       ops::paged_attention_forward(ctx.stream(), {q_THC, pass.kv, pass.visits, attention_THC,
-                                                  lse_HT, attention_scale(ctx), scratch});
+                                                  lse_HT, attention_scale(ctx), scratch, ctx.exact});
     }
     if (kept != nullptr && !keep_raw_q) kept->q_THC = std::move(q_THC);
   }
 
-  // The residual stream grows in place; where its earlier states are kept, it grows on a copy.
-  const auto onward = [&](Lease& stream_TD, Lease& keep_in) {
+  // x += f W^T + b: in place, or where the earlier state is kept, into a new tensor.
+  const auto add_to_stream = [&](ConstView f, ConstView weight, ConstView bias, Lease* keep_in) {
+    if (keep_in == nullptr) return linear(ctx, f, weight, bias, x_TD, x_TD);
     Lease next = ctx.take("residual", {s.T, s.D});
-    copy(ctx, stream_TD, next);
-    keep_in = std::move(stream_TD);
-    stream_TD = std::move(next);
+    linear(ctx, f, weight, bias, next, x_TD);
+    *keep_in = std::move(x_TD);
+    x_TD = std::move(next);
   };
-  if (kept != nullptr) onward(x_TD, kept->input_TD);
-  linear(ctx, attention_THC.view().reshaped({s.T, s.H * s.C}), w.o, w.o_bias, x_TD, true);
+  add_to_stream(attention_THC.view().reshaped({s.T, s.H * s.C}), w.o, w.o_bias,
+                kept != nullptr ? &kept->input_TD : nullptr);
   if (kept != nullptr) {
     kept->attention_THC = std::move(attention_THC);
     kept->lse_HT = std::move(lse_HT);
@@ -118,13 +120,12 @@ Lease layer_forward(const LayerPass& pass, Lease x_TD, KeptLayer* kept) {
   }
   if (kept == nullptr) {
     ops::swiglu_forward(ctx.stream(), {gate_TF, up_TF, gate_TF});
-    linear(ctx, gate_TF, w.down, w.down_bias, x_TD, true);
+    add_to_stream(gate_TF, w.down, w.down_bias, nullptr);
     return x_TD;
   }
-  onward(x_TD, kept->mid_TD);
   const Lease product_TF = ctx.take("swiglu", {s.T, s.F});
   ops::swiglu_forward(ctx.stream(), {gate_TF, up_TF, product_TF});
-  linear(ctx, product_TF, w.down, w.down_bias, x_TD, true);
+  add_to_stream(product_TF, w.down, w.down_bias, &kept->mid_TD);
   if (!ctx.rebuild_feed_forward) {
     kept->gate_TF = std::move(gate_TF);
     kept->up_TF = std::move(up_TF);

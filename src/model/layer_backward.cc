@@ -55,13 +55,14 @@ Lease attention_backward(const LayerPass& pass, const LayerParameters& g, PagesV
   const Lease d_attention_THC = ctx.take("d attention", {T, H, C});
   linear_backward(ctx, dx_TD, kept.attention_THC.view().reshaped({T, H * C}), pass.weights.o,
                   d_attention_THC.view().reshaped({T, H * C}), g.o, g.o_bias);
-  const Lease scratch = ctx.take(
+  const Lease scratch = ctx.take_f32(
       "attention scratch",
-      {ops::paged_attention_scratch_elements({T, H, ctx.config.kv_heads, C, pass.kv.page_tokens})});
+      {ops::paged_attention_scratch_elements(
+          ctx.stream(), {T, H, ctx.config.kv_heads, C, pass.kv.page_tokens, ctx.compute})});
   const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(C)));
   ops::paged_attention_backward(
       ctx.stream(), {q_THC, kept.attention_THC, kept.lse_HT, d_attention_THC, pass.kv, kv_gradient,
-                     pass.visits, dq_THC, scale, scratch});
+                     pass.visits, dq_THC, scale, scratch, ctx.exact});
   return dq_THC;
 }
 

@@ -5,7 +5,12 @@
 // Rules for every operation: arguments are plain data; outputs never alias inputs unless the header
 // says so; nothing is allocated; all offsets are 64-bit; gradients state whether they are written
 // (=) or added (+=).
+//
+// LS_SIZE(name, Shape) declares a size that a backend decides, `name(const Stream&, const Shape&)`:
+// how much scratch a call needs. A recording pass gets the size for the device it records for.
 #pragma once
+
+#include <cstdint>
 
 #include "device/device.h"
 
@@ -25,4 +30,15 @@
       case DeviceKind::kShapes:                        \
         return;                                        \
     }                                                  \
+  }
+
+#define LS_SIZE(name, Shape)                                                            \
+  namespace cpu {                                                                       \
+  std::int64_t name(const Shape& shape);                                                \
+  }                                                                                     \
+  namespace cuda {                                                                      \
+  std::int64_t name(const Shape& shape);                                                \
+  }                                                                                     \
+  inline std::int64_t name(const Stream& stream, const Shape& shape) {                  \
+    return stream.runs_on() == DeviceKind::kCuda ? cuda::name(shape) : cpu::name(shape); \
   }

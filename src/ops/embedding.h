@@ -9,7 +9,7 @@ namespace longstride::ops {
 struct EmbeddingForward {
   ConstView tokens_T;  // I32, each in [0, V)
   ConstView table_VD;  // F32, BF16 or F16
-  View y_TD;           // =, F32
+  View y_TD;           // =
 };
 LS_OP(embedding_forward, EmbeddingForward)
 

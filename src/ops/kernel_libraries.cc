@@ -5,7 +5,7 @@
 namespace longstride::ops {
 
 std::string kernel_libraries(const Device& device) {
-  return device.kind() == DeviceKind::kCpu ? cpu::blas_description() : "none";
+  return device.kind() == DeviceKind::kCuda ? cuda::kernel_libraries() : cpu::blas_description();
 }
 
 }  // namespace longstride::ops

@@ -10,4 +10,8 @@ namespace longstride::ops {
 
 std::string kernel_libraries(const Device& device);
 
+namespace cuda {
+std::string kernel_libraries();
+}
+
 }  // namespace longstride::ops

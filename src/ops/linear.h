@@ -1,8 +1,8 @@
 // Linear layers: y = x W^T + b.    R rows, I inputs, O outputs.
 //
-// Weights may be F32, BF16 or F16; x, y and gradients are F32 on the CPU. A weight that is not F32
-// is widened into `scratch` first (F32, at least linear_scratch_elements; absent when the weight is
-// F32).
+// x, y, dx and dy have one type: F32, or BF16 on devices that compute in it; sums are F32. Weights
+// and biases may be F32, BF16 or F16: a weight of another type than x is converted into `scratch`
+// first (F32 elements, at least linear_scratch_elements; may be absent when that is 0).
 #pragma once
 
 #include "ops/dispatch.h"
@@ -14,9 +14,9 @@ struct LinearForward {
   ConstView x_RI;
   ConstView w_OI;
   ConstView b_O;  // absent: no bias
-  View y_RO;      // =, or += where `accumulate` is set
+  ConstView add_RO;  // absent, or added to the product; may be y itself
+  View y_RO;         // =
   View scratch;
-  bool accumulate = false;
 };
 LS_OP(linear_forward, LinearForward)
 
@@ -33,7 +33,12 @@ struct LinearBackward {
 };
 LS_OP(linear_backward, LinearBackward)
 
-// Scratch a call needs for this weight, in F32 elements: 0 when it is F32 already.
-std::int64_t linear_scratch_elements(const ConstView& w);
+// Scratch that a forward or backward call needs, in F32 elements.
+struct LinearShape {
+  std::int64_t rows = 0;
+  ConstView w_OI;
+  DType compute = DType::kF32;  // of x
+};
+LS_SIZE(linear_scratch_elements, LinearShape)
 
 }  // namespace longstride::ops

@@ -8,13 +8,13 @@
 namespace longstride::ops {
 
 struct LossHead {
-  ConstView x_TD;       // F32, after the final norm
+  ConstView x_TD;       // after the final norm
   ConstView w_VD;       // F32, BF16 or F16
   ConstView targets_T;  // I32; a negative target does not count
   View losses_T;        // =, F32: -log p(target), 0 where the target does not count
   View correct_T;  // =, I32: 1 where the largest logit (first of equals) is the target; absent: not
                    // computed
-  View dx_TD;      // =, F32: d(scale * sum of losses)/dx; absent: no gradients at all
+  View dx_TD;      // =: d(scale * sum of losses)/dx; absent: no gradients at all
   View dw_VD;      // +=, F32
   float scale = 1.0f;  // 1 / number of counted tokens of the step
   std::int64_t block_rows = 0;
@@ -22,9 +22,14 @@ struct LossHead {
 };
 LS_OP(loss_head, LossHead)
 
-std::int64_t loss_head_scratch_elements(std::int64_t block_rows, const ConstView& w_VD);
-// Rows per block that keep the logits of a block near 16 MiB, but at least 128; depends on the
-// vocabulary alone.
-std::int64_t loss_head_block_rows(std::int64_t vocabulary);
+struct LossHeadShape {
+  std::int64_t block_rows = 0;
+  ConstView w_VD;
+  DType compute = DType::kF32;  // of x
+};
+LS_SIZE(loss_head_scratch_elements, LossHeadShape)
+
+// Rows per block that keep the logits of a block small and the products fast, for a vocabulary.
+LS_SIZE(loss_head_block_rows, std::int64_t)
 
 }  // namespace longstride::ops

@@ -19,7 +19,8 @@ struct PagedAttentionForward {
   View out_THC;  // =
   View lse_HT;   // =, F32: log of the sum of exp(scale * q.k) over visible keys
   float scale = 1.0f;
-  View scratch;  // F32, paged_attention_scratch_elements
+  View scratch;       // F32, paged_attention_scratch_elements
+  bool exact = true;  // the same bits every time; else the backward pass may be faster and not repeat
 };
 LS_OP(paged_attention_forward, PagedAttentionForward)
 
@@ -31,14 +32,16 @@ struct PagedAttentionBackward {
   VisitsView visits;
   View dq_THC;  // =
   float scale = 1.0f;
-  View scratch;  // F32, paged_attention_scratch_elements
+  View scratch;       // F32, paged_attention_scratch_elements
+  bool exact = true;  // as in the forward pass
 };
 LS_OP(paged_attention_backward, PagedAttentionBackward)
 
 struct PagedAttentionShape {
   std::int64_t tokens = 0, query_heads = 0, kv_heads = 0, head_size = 0, page_tokens = 0;
+  DType compute = DType::kF32;  // of q
 };
 // Scratch that either pass needs (depends on the number of threads, which changes no result).
-std::int64_t paged_attention_scratch_elements(const PagedAttentionShape& shape);
+LS_SIZE(paged_attention_scratch_elements, PagedAttentionShape)
 
 }  // namespace longstride::ops

@@ -22,12 +22,15 @@ struct RmsNormBackward {
   ConstView w_N;
   View dx_RN;    // =, or += where `accumulate_dx` is set; may be dy itself when not accumulating
   View dw_N;     // +=, F32
-  View scratch;  // F32, rms_norm_backward_scratch_elements(R, N)
+  View scratch;  // F32, rms_norm_backward_scratch_elements
   float eps = 1e-6f;
   bool accumulate_dx = false;
 };
 LS_OP(rms_norm_backward, RmsNormBackward)
 
-std::int64_t rms_norm_backward_scratch_elements(std::int64_t rows, std::int64_t n);
+struct RmsNormShape {
+  std::int64_t rows = 0, n = 0;
+};
+LS_SIZE(rms_norm_backward_scratch_elements, RmsNormShape)
 
 }  // namespace longstride::ops

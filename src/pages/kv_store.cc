@@ -14,7 +14,7 @@ KvStore::KvStore(Device& device, const KvShape& shape, std::int64_t logical_page
     : device_(device),
       shape_(shape),
       kv_pool_(device, shape.page_bytes(), kv_capacity, "KV pages"),
-      gradient_pool_(device, shape.page_bytes(), gradient_capacity, "KV gradient pages"),
+      gradient_pool_(device, shape.gradient_page_bytes(), gradient_capacity, "KV gradient pages"),
       kv_tables_(static_cast<std::size_t>(shape.layers),
                  std::vector<std::int32_t>(static_cast<std::size_t>(logical_pages), kNone)),
       gradient_tables_(kv_tables_) {}
@@ -24,7 +24,7 @@ void KvStore::append(std::int64_t layer, PageRun run) {
   for (std::int64_t page = run.begin; page < run.end; ++page) {
     std::int32_t& slot = table.at(static_cast<std::size_t>(page));
     LS_CHECK(slot == kNone, "layer {} page {} exists already", layer, page);
-    slot = kv_pool_.take();
+    slot = kv_pool_.take(home(kv_pool_, layer, page));
   }
 }
 
@@ -33,7 +33,7 @@ void KvStore::touch_gradients(std::int64_t layer, PageRun run) {
   for (std::int64_t page = run.begin; page < run.end; ++page) {
     std::int32_t& slot = table.at(static_cast<std::size_t>(page));
     if (slot != kNone) continue;
-    slot = gradient_pool_.take();
+    slot = gradient_pool_.take(home(gradient_pool_, layer, page));
     device_.zero(gradient_pool_.page(slot), gradient_pool_.page_bytes());
   }
 }
@@ -56,11 +56,12 @@ void KvStore::release_all() {
             {0, static_cast<std::int64_t>(kv_tables_[static_cast<std::size_t>(layer)].size())});
 }
 
-PagesView KvStore::view(const PagePool& pool, const Tables& tables, std::int64_t layer) const {
+PagesView KvStore::view(const PagePool& pool, const Tables& tables, std::int64_t layer,
+                        DType dtype) const {
   return {pool.base(),       tables.at(static_cast<std::size_t>(layer)).data(),
           pool.page_bytes(), shape_.page_tokens,
           shape_.kv_heads,   shape_.head_size,
-          DType::kF32};
+          dtype};
 }
 
 }  // namespace longstride

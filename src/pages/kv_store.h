@@ -15,9 +15,11 @@ namespace longstride {
 
 struct KvShape {
   std::int64_t layers = 0, kv_heads = 0, head_size = 0, page_tokens = 0;
-  std::int64_t page_bytes() const {
-    return 2 * page_tokens * kv_heads * head_size * size_of(DType::kF32);
-  }
+  DType dtype = DType::kF32;           // of keys and values
+  DType gradient_dtype = DType::kF32;  // of their gradients
+  std::int64_t page_bytes() const { return page_elements() * size_of(dtype); }
+  std::int64_t gradient_page_bytes() const { return page_elements() * size_of(gradient_dtype); }
+  std::int64_t page_elements() const { return 2 * page_tokens * kv_heads * head_size; }
 };
 
 class KvStore {
@@ -35,16 +37,22 @@ class KvStore {
   // Ends everything: after a step that was interrupted.
   void release_all();
 
-  PagesView kv(std::int64_t layer) const { return view(kv_pool_, kv_tables_, layer); }
+  PagesView kv(std::int64_t layer) const { return view(kv_pool_, kv_tables_, layer, shape_.dtype); }
   PagesView gradients(std::int64_t layer) const {
-    return view(gradient_pool_, gradient_tables_, layer);
+    return view(gradient_pool_, gradient_tables_, layer, shape_.gradient_dtype);
   }
   const PagePool& kv_pool() const { return kv_pool_; }
   const PagePool& gradient_pool() const { return gradient_pool_; }
 
  private:
+  // The slot that a layer's page gets where it is free: a layer's pages then lie one after another,
+  // as attention over long runs likes them.
+  std::int64_t home(const PagePool& pool, std::int64_t layer, std::int64_t page) const {
+    const std::int64_t per_layer = pool.capacity() / shape_.layers;
+    return per_layer == 0 ? 0 : layer * per_layer + page % per_layer;
+  }
   using Tables = std::vector<std::vector<std::int32_t>>;
-  PagesView view(const PagePool& pool, const Tables& tables, std::int64_t layer) const;
+  PagesView view(const PagePool& pool, const Tables& tables, std::int64_t layer, DType dtype) const;
 
   Device& device_;
   KvShape shape_;

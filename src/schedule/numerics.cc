@@ -10,6 +10,7 @@ OrderedJson to_json(const NumericsRecord& r) {
   return {{"chunk_tokens", r.chunk_tokens},
           {"page_tokens", r.page_tokens},
           {"head_block_rows", r.head_block_rows},
+          {"compute", r.compute},
           {"kv_gradient_dtype", r.kv_gradient_dtype},
           {"determinism", r.determinism},
           {"device", r.device},
@@ -31,6 +32,7 @@ NumericsRecord numerics_from_json(const Json& json, const std::string& where) {
     read_count("chunk_tokens", r.chunk_tokens);
     read_count("page_tokens", r.page_tokens);
     read_count("head_block_rows", r.head_block_rows);
+    json.at("compute").get_to(r.compute);
     json.at("kv_gradient_dtype").get_to(r.kv_gradient_dtype);
     json.at("determinism").get_to(r.determinism);
     json.at("device").get_to(r.device);

@@ -14,9 +14,10 @@ struct NumericsRecord {
   std::int64_t chunk_tokens = 0;
   std::int64_t page_tokens = 0;
   std::int64_t head_block_rows = 0;       // rows of the loss head whose logits exist at once
+  std::string compute = "f32";            // type of activations and KV pages
   std::string kv_gradient_dtype = "f32";  // type of gradient pages across chunks
   std::string determinism = "exact";
-  std::string device;   // "cpu"
+  std::string device;   // its name
   std::string kernels;  // libraries and their chosen code paths, e.g. OpenBLAS version and core
 
   bool operator==(const NumericsRecord&) const = default;

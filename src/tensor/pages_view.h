@@ -1,8 +1,9 @@
 // Plain-data views of page tables and visit lists: what an attention kernel reads. Nothing here
 // owns memory.
 //
-// A page holds P tokens of one layer: [2][P][K][C], plane 0 the rotated keys (or their gradients),
-// plane 1 the values. Token t of the sequence lies in logical page t / P at row t % P.
+// A page holds P tokens of one layer: [P][2][K][C], for each token its rotated key (or that key's
+// gradient) and its value. So pages whose slots follow each other are one tensor with a uniform
+// stride. Token t of the sequence lies in logical page t / P at row t % P.
 #pragma once
 
 #include <cstddef>
@@ -21,9 +22,13 @@ struct PagesView {
   std::int64_t head_size = 0;    // C
   DType dtype = DType::kF32;
 
-  // First element of (page, plane); a token's row is kv_heads * head_size elements further.
+  std::int64_t row_elements() const { return kv_heads * head_size; }  // of one token's keys
+  // Elements from a token's row to the next token's.
+  std::int64_t token_stride() const { return 2 * row_elements(); }
+  // First row of (page, keys or values: 0 or 1).
   std::byte* plane(std::int64_t page, int which) const {
-    return base + static_cast<std::int64_t>(slots[page]) * page_bytes + which * (page_bytes / 2);
+    return base + static_cast<std::int64_t>(slots[page]) * page_bytes +
+           which * row_elements() * size_of(dtype);
   }
 };
 

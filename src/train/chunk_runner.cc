@@ -12,8 +12,9 @@ void ChunkRunner::reserve(const SequenceLayout& layout) {
   visits_.reserve(layout);
   const auto chunk = static_cast<std::size_t>(std::min(layout.tokens, layout.chunk_tokens));
   positions_.reserve(chunk);
-  losses_.resize(chunk);
-  correct_.resize(chunk);
+  losses_.resize(kUnsettled * chunk);
+  correct_.resize(losses_.size());
+  unsettled_.reserve(kUnsettled);
 }
 
 void ChunkRunner::begin_sequence(const SequenceLayout& layout, const SequenceInput& input,
@@ -22,8 +23,8 @@ void ChunkRunner::begin_sequence(const SequenceLayout& layout, const SequenceInp
   input_ = input;
   scale_ = scale;
   visits_chunk_ = visits_window_ = -1;
-  loss_sum_ = 0;
-  counted_ = correct_sum_ = 0;
+  unsettled_.clear();
+  sums_ = {};
   if (recording_losses_) all_losses_.assign(static_cast<std::size_t>(layout.tokens), 0.0f);
 }
 
@@ -42,7 +43,11 @@ void ChunkRunner::run(const Task& task) {
   }
 }
 
-void ChunkRunner::drop() { chunks_.clear(); }
+void ChunkRunner::drop() {
+  context_.device.stream().synchronize();  // losses under way land before their buffers are reused
+  unsettled_.clear();
+  chunks_.clear();
+}
 
 ChunkRunner::Chunk& ChunkRunner::chunk_of(const Task& task) {
   const auto found = std::find_if(chunks_.begin(), chunks_.end(),
@@ -64,6 +69,8 @@ ChunkContext ChunkRunner::context_of(const Chunk& chunk) const {
           layout_.chunk_size(chunk.index),
           chunk.cos_TN.view(),
           chunk.sin_TN.view(),
+          compute_,
+          context_.numerics.determinism == "exact",
           context_.rebuild_feed_forward};
 }
 
@@ -92,7 +99,7 @@ void ChunkRunner::embed(const Task& task) {
   chunk.tokens_T = workspace_.take("tokens", DType::kI32, {T});
   chunk.cos_TN = workspace_.take("cos", DType::kF32, {T, N});
   chunk.sin_TN = workspace_.take("sin", DType::kF32, {T, N});
-  chunk.stream_TD = workspace_.take("residual", DType::kF32, {T, context_.config.hidden_size});
+  chunk.stream_TD = workspace_.take("residual", compute_, {T, context_.config.hidden_size});
   const Lease positions_T = workspace_.take("positions", DType::kI64, {T});
   if (store_ != nullptr) {
     positions_.clear();
@@ -133,16 +140,29 @@ void ChunkRunner::head(const Task& task) {
   }
   const auto targets = input_.targets.subspan(static_cast<std::size_t>(ctx.begin),
                                               static_cast<std::size_t>(ctx.tokens));
-  chunk.stream_TD = head_forward_backward(pass, std::move(chunk.stream_TD),
-                                          {targets, losses_.data(), correct_.data()});
-  for (std::size_t t = 0; t < targets.size(); ++t) {
-    if (targets[t] < 0) continue;
-    loss_sum_ += static_cast<double>(losses_[t]);
-    correct_sum_ += correct_[t];
-    ++counted_;
+  if (unsettled_.size() == kUnsettled) settle();
+  const std::size_t slot = unsettled_.size() * (losses_.size() / kUnsettled);
+  chunk.stream_TD = head_forward_backward(
+      pass, std::move(chunk.stream_TD), {targets, losses_.data() + slot, correct_.data() + slot});
+  unsettled_.push_back(task.chunk);
+}
+
+void ChunkRunner::settle() {
+  if (unsettled_.empty()) return;
+  context_.device.stream().synchronize();
+  for (std::size_t i = 0; i < unsettled_.size(); ++i) {
+    const std::size_t slot = i * (losses_.size() / kUnsettled);
+    const auto begin = static_cast<std::size_t>(layout_.chunk_begin(unsettled_[i])),
+               tokens = static_cast<std::size_t>(layout_.chunk_size(unsettled_[i]));
+    for (std::size_t t = 0; t < tokens; ++t) {
+      if (recording_losses_) all_losses_[begin + t] = losses_[slot + t];
+      if (input_.targets[begin + t] < 0) continue;
+      sums_.loss += static_cast<double>(losses_[slot + t]);
+      sums_.correct += correct_[slot + t];
+      ++sums_.counted;
+    }
   }
-  if (recording_losses_)
-    std::copy_n(losses_.begin(), targets.size(), all_losses_.begin() + ctx.begin);
+  unsettled_.clear();
 }
 
 void ChunkRunner::layer_backward_task(const Task& task) {

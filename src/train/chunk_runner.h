@@ -40,7 +40,10 @@ class ChunkRunner {
  public:
   // `store` is null in a recording pass.
   ChunkRunner(const RunnerContext& context, Workspace& workspace, KvStore* store)
-      : context_(context), workspace_(workspace), store_(store) {}
+      : context_(context),
+        workspace_(workspace),
+        store_(store),
+        compute_(context.numerics.compute == "bf16" ? DType::kBF16 : DType::kF32) {}
 
   // Room for any sequence of up to this layout's tokens.
   void reserve(const SequenceLayout& layout);
@@ -51,10 +54,16 @@ class ChunkRunner {
   // Drops everything taken from the workspace, after an interruption.
   void drop();
 
-  // Over the counted targets whose heads have run since begin_sequence, chunk after chunk.
-  double loss_sum() const { return loss_sum_; }
-  std::int64_t counted() const { return counted_; }
-  std::int64_t correct() const { return correct_sum_; }
+  // Over the counted targets whose heads have run since begin_sequence, chunk after chunk. Waits for
+  // the device.
+  struct Sums {
+    double loss = 0;
+    std::int64_t counted = 0, correct = 0;
+  };
+  const Sums& sums() {
+    settle();
+    return sums_;
+  }
   // Keeps every token's loss from now on, which costs memory in proportion to the context: for
   // tests.
   void record_losses() { recording_losses_ = true; }
@@ -77,10 +86,13 @@ class ChunkRunner {
   void head(const Task& task);
   void layer_backward_task(const Task& task);
   void embed_backward(const Task& task);
+  // Waits for the losses under way and adds them up, in the order in which their heads ran.
+  void settle();
 
   RunnerContext context_;
   Workspace& workspace_;
   KvStore* store_;
+  DType compute_;
   SequenceLayout layout_;
   SequenceInput input_;
   float scale_ = 1.0f;
@@ -88,11 +100,14 @@ class ChunkRunner {
   VisitLists visits_;
   std::int64_t visits_chunk_ = -1, visits_window_ = -1;
   std::vector<std::int64_t> positions_;
-  std::vector<float> losses_, all_losses_;  // of one chunk; of the sequence where they are recorded
+  // Losses of the last few chunks, on their way from the device: kUnsettled slots of a chunk each.
+  static constexpr std::size_t kUnsettled = 8;
+  std::vector<float> losses_;
   std::vector<std::int32_t> correct_;
+  std::vector<std::int64_t> unsettled_;  // the chunk in each slot
+  Sums sums_;
   bool recording_losses_ = false;
-  double loss_sum_ = 0;
-  std::int64_t counted_ = 0, correct_sum_ = 0;
+  std::vector<float> all_losses_;
 };
 
 }  // namespace longstride

@@ -72,6 +72,7 @@ struct DeviceConfig {
 };
 
 struct NumericsConfig {
+  std::string compute = "auto";
   std::string kv_gradient_dtype = "f32";
   std::string determinism = "exact";
 };

@@ -41,7 +41,8 @@ RunPlan plan_run(const TrainConfig& config, Device& device) {
       *plan.corpus,
       SampleOptions{config.training.context, data.pack, data.shuffle,
                     static_cast<std::uint64_t>(config.training.seed), model.vocabulary});
-  plan.numerics = choose_numerics(device, model, config.training.chunk, config.training.page);
+  plan.numerics = choose_numerics(device, model, config.training.chunk, config.training.page,
+                                  config.numerics.compute);
   plan.needs.weights = ParameterSet::bytes_needed(model, plan.model.dtypes);
   plan.needs.gradients = ParameterSet::bytes_needed(model, DType::kF32);
   plan.needs.optimizer = Optimizer::bytes_needed(model, plan.model.dtypes);
@@ -50,7 +51,7 @@ RunPlan plan_run(const TrainConfig& config, Device& device) {
   plan.needs.step.kv_pages = kv_bytes_needed(model, plan.numerics, config.training.context);
   plan.needs.step_planned = plan.needs.total() <= plan.needs.available;
   if (plan.needs.step_planned)
-    plan.needs.step = plan_step(model, plan.model.dtypes, plan.numerics,
+    plan.needs.step = plan_step(device, model, plan.model.dtypes, plan.numerics,
                                 {config.training.context, config.training.keep_chunks,
                                  config.training.rebuild_feed_forward})
                           .memory;

@@ -28,12 +28,16 @@ bool is_backward(TaskKind kind) {
 
 }  // namespace
 
-NumericsRecord choose_numerics(const Device& device, const ModelConfig& config,
-                               std::int64_t chunk_tokens, std::int64_t page_tokens) {
+NumericsRecord choose_numerics(Device& device, const ModelConfig& config, std::int64_t chunk_tokens,
+                               std::int64_t page_tokens, const std::string& compute) {
+  if (compute == "bf16" && !device.computes_in_bf16())
+    throw Error(fmt::format("{} does not compute in bf16", device.name()),
+                "choose f32 (or auto) for compute, or another device");
   NumericsRecord record;
+  record.compute = compute == "auto" ? (device.computes_in_bf16() ? "bf16" : "f32") : compute;
   record.chunk_tokens = chunk_tokens;
   record.page_tokens = page_tokens;
-  record.head_block_rows = ops::loss_head_block_rows(config.vocabulary);
+  record.head_block_rows = ops::loss_head_block_rows(device.stream(), config.vocabulary);
   record.device = device.name();
   record.kernels = ops::kernel_libraries(device);
   return record;
@@ -48,14 +52,14 @@ StepRunner::StepRunner(const ModelConfig& config, const ParameterSet& weights,
       weights_(weights.model()),
       gradients_(gradients.model()),
       device_(weights.device()),
-      plan_(plan_step(config, weights.dtypes(), numerics, options)) {
+      plan_(plan_step(device_, config, weights.dtypes(), numerics, options)) {
   const RopeFrequencies rope = rope_frequencies(config);
   const auto frequency_bytes = static_cast<std::int64_t>(rope.frequencies.size() * sizeof(double));
   frequencies_ = device_.allocate(frequency_bytes, "RoPE frequencies");
   device_.copy_from_host(frequencies_->data(), rope.frequencies.data(), frequency_bytes);
   arena_ = device_.allocate(plan_.memory.workspace, "workspace");
   store_ = std::make_unique<KvStore>(
-      device_, KvShape{config.layers, config.kv_heads, config.head_size, numerics.page_tokens},
+      device_, kv_shape(config, numerics),
       plan_.logical_pages, plan_.kv_capacity, plan_.gradient_capacity);
   const View frequencies(frequencies_->data(), DType::kF64, {config.head_size / 2});
   runner_ = std::make_unique<ChunkRunner>(
@@ -105,9 +109,10 @@ SequenceResult StepRunner::run(const SequenceInput& input, double scale,
   }
   result.backward_s += watch.lap();
 
-  result.loss_sum = runner_->loss_sum();
-  result.counted = runner_->counted();
-  result.correct = runner_->correct();
+  const ChunkRunner::Sums& sums = runner_->sums();
+  result.loss_sum = sums.loss;
+  result.counted = sums.counted;
+  result.correct = sums.correct;
   return result;
 }
 

@@ -26,8 +26,10 @@ class Interrupted : public Error {
 };
 
 // The record for a model on a device: chunk and page as given, the rest as this build chooses.
-NumericsRecord choose_numerics(const Device& device, const ModelConfig& config,
-                               std::int64_t chunk_tokens, std::int64_t page_tokens);
+// `compute` is "f32", "bf16" or "auto": bf16 where the device computes in it. Throws Error where it
+// does not and bf16 was asked for.
+NumericsRecord choose_numerics(Device& device, const ModelConfig& config, std::int64_t chunk_tokens,
+                               std::int64_t page_tokens, const std::string& compute = "auto");
 
 class StepRunner {
  public:

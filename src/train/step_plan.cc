@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "model/parameters.h"
-#include "pages/kv_store.h"
 #include "train/chunk_runner.h"
 
 namespace longstride {
@@ -34,11 +33,16 @@ PlacedEpisode place(const Episode& episode, const RunnerContext& context,
 
 }  // namespace
 
+KvShape kv_shape(const ModelConfig& config, const NumericsRecord& numerics) {
+  return {config.layers, config.kv_heads, config.head_size, numerics.page_tokens,
+          numerics.compute == "bf16" ? DType::kBF16 : DType::kF32};
+}
+
 std::int64_t kv_bytes_needed(const ModelConfig& config, const NumericsRecord& numerics,
                              std::int64_t tokens) {
   const SequenceLayout layout{tokens, numerics.chunk_tokens, numerics.page_tokens, {0}};
   layout.validate();
-  const KvShape shape{config.layers, config.kv_heads, config.head_size, numerics.page_tokens};
+  const KvShape shape = kv_shape(config, numerics);
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 4;
   const double bytes = static_cast<double>(layout.pages()) * static_cast<double>(config.layers) *
                        static_cast<double>(shape.page_bytes());
@@ -46,22 +50,22 @@ std::int64_t kv_bytes_needed(const ModelConfig& config, const NumericsRecord& nu
                                             : kMost;
 }
 
-StepPlan plan_step(const ModelConfig& config, const std::vector<DType>& weight_dtypes,
+StepPlan plan_step(const Device& runs_on, const ModelConfig& config, const std::vector<DType>& weight_dtypes,
                    const NumericsRecord& numerics, const StepOptions& options) {
   StepPlan plan;
   // A chunk larger than the context is the whole of it.
   SequenceLayout layout{options.max_tokens, numerics.chunk_tokens, numerics.page_tokens, {0}};
   const StepSchedule schedule = make_step_schedule(layout, {config.windows, options.keep_chunks});
-  const KvShape shape{config.layers, config.kv_heads, config.head_size, numerics.page_tokens};
+  const KvShape shape = kv_shape(config, numerics);
   plan.logical_pages = layout.pages();
   plan.kv_capacity = schedule.peak_kv_pages;
   plan.gradient_capacity = schedule.peak_gradient_pages;
   plan.memory.kv_pages = plan.kv_capacity * shape.page_bytes();
-  plan.memory.kv_gradient_pages = plan.gradient_capacity * shape.page_bytes();
+  plan.memory.kv_gradient_pages = plan.gradient_capacity * shape.gradient_page_bytes();
 
   // Only sizes matter here, so every chunk counts as full, up to the whole sequence; one more chunk
   // than is kept shows all kinds of episodes, and shorter sequences keep fewer chunks.
-  Device& device = shapes_device();
+  Device& device = shapes_device(runs_on.kind());
   const ParameterSet weights(device, config, weight_dtypes, "weights"),
       gradients(device, config, DType::kF32, "gradients");
   const ModelParameters weight_views = weights.model(), gradient_views = gradients.model();

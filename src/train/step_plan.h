@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "model/config.h"
+#include "pages/kv_store.h"
 #include "plan/placement.h"
 #include "schedule/numerics.h"
 #include "schedule/step_schedule.h"
@@ -48,8 +49,12 @@ struct StepPlan {
 std::int64_t kv_bytes_needed(const ModelConfig& config, const NumericsRecord& numerics,
                              std::int64_t tokens);
 
-// Every placement has passed check_placement.
-StepPlan plan_step(const ModelConfig& config, const std::vector<DType>& weight_dtypes,
+// The pages of a model under a record.
+KvShape kv_shape(const ModelConfig& config, const NumericsRecord& numerics);
+
+// Every placement has passed check_placement. `device` is where the step is going to run; nothing is
+// run or allocated on it.
+StepPlan plan_step(const Device& device, const ModelConfig& config, const std::vector<DType>& weight_dtypes,
                    const NumericsRecord& numerics, const StepOptions& options);
 
 }  // namespace longstride

@@ -93,7 +93,7 @@ TEST(MakeDevice, KnowsItsNames) {
 }
 
 TEST(ShapesDevice, HasSizesButNoMemory) {
-  Device& device = shapes_device();
+  Device& device = shapes_device(DeviceKind::kCpu);
   const auto memory = device.allocate(std::int64_t{1} << 60, "a plan");
   EXPECT_EQ(memory->data(), nullptr);
   EXPECT_EQ(memory->bytes(), std::int64_t{1} << 60);

@@ -111,9 +111,9 @@ class Layer : public ::testing::TestWithParam<bool> {
 
   WorkspaceTrace record(std::int64_t tokens, bool keep) {
     Workspace workspace;
-    const ParameterSet shapes(shapes_device(), config_, DType::kF32, "weights");
+    const ParameterSet shapes(shapes_device(DeviceKind::kCpu), config_, DType::kF32, "weights");
     workspace.start_recording();
-    pass(context(shapes_device(), workspace, tokens), shapes, shapes, keep, {});
+    pass(context(shapes_device(DeviceKind::kCpu), workspace, tokens), shapes, shapes, keep, {});
     return workspace.finish_recording();
   }
 
@@ -169,10 +169,10 @@ TEST_P(Layer, KeptOrNotGivesTheSameBits) {
 
 TEST_P(Layer, KeepsWhatTheHeaderSays) {
   Workspace workspace;
-  const ParameterSet shapes(shapes_device(), config_, DType::kF32, "weights");
+  const ParameterSet shapes(shapes_device(DeviceKind::kCpu), config_, DType::kF32, "weights");
   workspace.start_recording();
   {
-    const ChunkContext ctx = context(shapes_device(), workspace, kChunk);
+    const ChunkContext ctx = context(shapes_device(DeviceKind::kCpu), workspace, kChunk);
     const LayerParameters w = shapes.model().layers[0];
     PagesView kv;
     kv.page_tokens = kPage;

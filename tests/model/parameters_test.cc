@@ -112,7 +112,7 @@ TEST(ParameterSet, GivesViewsByRole) {
 
 TEST(ParameterSet, OfShapesAlone) {
   const ModelConfig config = find_preset("qwen2.5-32b");
-  ParameterSet set(shapes_device(), config, DType::kBF16, "weights");
+  ParameterSet set(shapes_device(DeviceKind::kCpu), config, DType::kBF16, "weights");
   EXPECT_GE(set.bytes(), 2 * parameter_count(config));
   EXPECT_EQ(set.model().layers[63].down.data(), nullptr);
   EXPECT_TRUE(set.model().layers[63].down.present());

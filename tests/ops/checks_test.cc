@@ -14,10 +14,17 @@ namespace {
 
 class Checks : public testing::Test {
  protected:
-  View floats(Shape s) { return {buffer_.data(), DType::kF32, s}; }
+  // Each call gives elements of its own: tensors of one operation must not overlap.
+  View floats(Shape s) {
+    float* const at = buffer_.data() + used_;
+    used_ += static_cast<std::size_t>(s.elements());
+    EXPECT_LE(used_, buffer_.size());
+    return {at, DType::kF32, s};
+  }
   View integers(Shape s) { return {integers_.data(), DType::kI32, s}; }
   Stream stream_{DeviceKind::kCpu};
   std::vector<float> buffer_ = std::vector<float>(4096);
+  std::size_t used_ = 0;
   std::vector<std::int32_t> integers_ = std::vector<std::int32_t>(64);
 };
 
@@ -69,7 +76,7 @@ TEST_F(Checks, LossHeadRefusesATargetOutsideTheVocabulary) {
                 .targets_T = integers({2}),
                 .losses_T = floats({2})};
   args.block_rows = 2;
-  args.scratch = floats({loss_head_scratch_elements(2, args.w_VD)});
+  args.scratch = floats({cpu::loss_head_scratch_elements({2, args.w_VD})});
   loss_head(stream_, args);
   integers_[0] = 5;
   EXPECT_THROW(loss_head(stream_, args), InternalError);
@@ -98,9 +105,9 @@ TEST_F(Checks, AStreamOfShapesRunsNothing) {
 }
 
 TEST(LossHeadBlocks, KeepLogitsSmall) {
-  EXPECT_EQ(loss_head_block_rows(32768), 128);
-  EXPECT_EQ(loss_head_block_rows(1), 1024);
-  EXPECT_EQ(loss_head_block_rows(10000000), 128);
+  EXPECT_EQ(cpu::loss_head_block_rows(32768), 128);
+  EXPECT_EQ(cpu::loss_head_block_rows(1), 1024);
+  EXPECT_EQ(cpu::loss_head_block_rows(10000000), 128);
 }
 
 }  // namespace

@@ -35,11 +35,23 @@ TEST_F(KvStores, AppendsPerLayer) {
   store_.append(0, {0, 2});
   store_.append(1, {0, 1});
   store_.append(0, {2, 3});
-  EXPECT_EQ(slots(store_.kv(0)), (std::vector<std::int32_t>{0, 1, 3, -1, -1, -1}));
-  EXPECT_EQ(slots(store_.kv(1)), (std::vector<std::int32_t>{2, -1, -1, -1, -1, -1}));
+  // A layer's pages lie one after another while its share of the pool lasts.
+  EXPECT_EQ(slots(store_.kv(0)), (std::vector<std::int32_t>{0, 1, 2, -1, -1, -1}));
+  EXPECT_EQ(slots(store_.kv(1)), (std::vector<std::int32_t>{4, -1, -1, -1, -1, -1}));
   EXPECT_EQ(slots(store_.gradients(0)), std::vector<std::int32_t>(6, -1));
   EXPECT_EQ(store_.kv_pool().in_use(), 4);
   EXPECT_EQ(store_.gradient_pool().in_use(), 0);
+}
+
+// More pages of a layer than its share: they go where there is room, each to a place of its own.
+TEST_F(KvStores, PagesBeyondALayersShare) {
+  store_.append(0, {0, 6});
+  store_.append(1, {0, 2});
+  std::vector<std::int32_t> all = slots(store_.kv(0));
+  all.push_back(store_.kv(1).slots[0]);
+  all.push_back(store_.kv(1).slots[1]);
+  std::sort(all.begin(), all.end());
+  EXPECT_EQ(all, (std::vector<std::int32_t>{0, 1, 2, 3, 4, 5, 6, 7}));
 }
 
 TEST_F(KvStores, AppendingTwiceIsAnError) {
@@ -65,7 +77,7 @@ TEST_F(KvStores, ViewsNameShapeAndStrides) {
   EXPECT_EQ(view.head_size, 4);
   EXPECT_EQ(view.dtype, DType::kF32);
   EXPECT_EQ(view.plane(2, 0), store_.kv_pool().page(2));
-  EXPECT_EQ(view.plane(2, 1), store_.kv_pool().page(2) + 5 * 3 * 4 * 4);
+  EXPECT_EQ(view.plane(2, 1), store_.kv_pool().page(2) + 3 * 4 * 4);
 }
 
 TEST_F(KvStores, GradientsAreZeroAtFirstTouchOnly) {
@@ -84,9 +96,9 @@ TEST_F(KvStores, AReusedGradientSlotIsZeroAgain) {
   fill(store_.gradients(0), 0);
   const std::int32_t slot = store_.gradients(0).slots[0];
   store_.release(0, {0, 1});
-  store_.touch_gradients(1, {4, 5});
-  ASSERT_EQ(store_.gradients(1).slots[4], slot);
-  EXPECT_TRUE(is_zero(store_.gradients(1), 4));
+  store_.touch_gradients(0, {2, 3});
+  ASSERT_EQ(store_.gradients(0).slots[2], slot);
+  EXPECT_TRUE(is_zero(store_.gradients(0), 2));
 }
 
 TEST_F(KvStores, ReleaseReturnsBoth) {
@@ -126,17 +138,19 @@ TEST(PagesView, AddressesPastTwoGigabytes) {
   view.base = reinterpret_cast<std::byte*>(base);
   view.slots = slots.data();
   view.page_bytes = 2 * 128 * 8 * 128 * 4;
-  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(view.plane(0, 1)), base + 524288);
+  view.kv_heads = 8;
+  view.head_size = 128;
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(view.plane(0, 1)), base + 4096);
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(view.plane(1, 0)), base + 104'857'600'000);
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(view.plane(2, 1)),
-            base + 2'147'483'646ull * 1'048'576ull + 524288);
+            base + 2'147'483'646ull * 1'048'576ull + 4096);
 }
 
 // On the shapes device a pool may be larger than any memory; its base is null, so an address is an
 // offset.
 TEST(PagePool, PagesPastTwoGigabytes) {
   const std::int64_t page_bytes = std::int64_t{1} << 20, capacity = 1'000'000;
-  const PagePool pool(shapes_device(), page_bytes, capacity, "pages");
+  const PagePool pool(shapes_device(DeviceKind::kCpu), page_bytes, capacity, "pages");
   EXPECT_EQ(pool.page(999'999) - pool.base(), 999'999 * page_bytes);
 }
 

@@ -12,6 +12,7 @@ NumericsRecord example() {
   record.chunk_tokens = 4096;
   record.page_tokens = 128;
   record.head_block_rows = 256;
+  record.compute = "bf16";
   record.kv_gradient_dtype = "bf16";
   record.determinism = "fast";
   record.device = "cpu";
@@ -27,12 +28,12 @@ TEST(NumericsRecord, ComesBackFromJson) {
 
 // A field that is added to the record but not to its JSON would be lost in checkpoints.
 TEST(NumericsRecord, JsonHoldsEveryField) {
-  const auto names = {"chunk_tokens", "page_tokens", "head_block_rows", "kv_gradient_dtype",
-                      "determinism",  "device",      "kernels"};
+  const auto names = {"chunk_tokens",      "page_tokens", "head_block_rows", "compute",
+                      "kv_gradient_dtype", "determinism", "device",          "kernels"};
   const Json json = as_json(example());
   EXPECT_EQ(json.size(), names.size());
   for (const char* name : names) EXPECT_TRUE(json.contains(name)) << name;
-  EXPECT_EQ(sizeof(NumericsRecord), 3 * sizeof(std::int64_t) + 4 * sizeof(std::string));
+  EXPECT_EQ(sizeof(NumericsRecord), 3 * sizeof(std::int64_t) + 5 * sizeof(std::string));
 }
 
 TEST(NumericsRecord, DamageIsNamed) {

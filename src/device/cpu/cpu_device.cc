@@ -98,6 +98,9 @@ class CpuDevice final : public Device {
   void copy_to_host(void* host, const void* device, std::int64_t bytes) override {
     if (bytes > 0) std::memcpy(host, device, static_cast<std::size_t>(bytes));
   }
+  void copy_to_host_later(void* host, const void* device, std::int64_t bytes) override {
+    copy_to_host(host, device, bytes);
+  }
   void copy_from_host(void* device, const void* host, std::int64_t bytes) override {
     if (bytes > 0) std::memcpy(device, host, static_cast<std::size_t>(bytes));
   }

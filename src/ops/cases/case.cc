@@ -1,5 +1,6 @@
 #include "ops/cases/case.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -26,11 +27,18 @@ std::uint64_t stream_of(const std::string& name) {
 }
 
 void fill_uniform(HostTensor& t, const std::string& name, double magnitude) {
+  // The large tensors of benchmarks repeat themselves: drawing every number would take longer than
+  // the benchmark.
+  constexpr std::int64_t kPeriod = (std::int64_t{1} << 20) + 7;
   Random random(1, stream_of(name));
-  const std::int64_t n = t.elements();
-  for (std::int64_t i = 0; i < n; ++i) {
+  const std::int64_t n = t.elements(), drawn = std::min(n, kPeriod);
+  for (std::int64_t i = 0; i < drawn; ++i) {
     t.set(i, (random.next_u32() * 0x1.0p-31 - 1.0) * magnitude);
   }
+  const std::int64_t size = size_of(t.dtype);
+  for (std::int64_t done = drawn; done < n; done += drawn)
+    std::memcpy(t.bytes.data() + done * size, t.bytes.data(),
+                static_cast<std::size_t>(std::min(drawn, n - done) * size));
 }
 
 }  // namespace
@@ -77,6 +85,20 @@ void HostTensor::set(std::int64_t i, double x) {
   }
 }
 
+Problem in_bf16(Problem problem, const std::vector<std::string>& names, double tolerance) {
+  for (Argument& a : problem.arguments) {
+    const bool writes = a.role != Role::kInput && a.role != Role::kScratch;
+    if (writes) a.tolerance = tolerance;
+    if (std::find(names.begin(), names.end(), a.name) == names.end()) continue;
+    HostTensor rounded(DType::kBF16, a.tensor.shape);
+    for (std::int64_t i = 0; i < a.tensor.elements(); ++i) rounded.set(i, a.tensor.get(i));
+    a.tensor = std::move(rounded);
+  }
+  problem.loss = nullptr;
+  problem.gradients.clear();
+  return problem;
+}
+
 View Bound::operator()(const std::string& name) const {
   const auto it = views_.find(name);
   return it == views_.end() ? View() : it->second;
@@ -104,10 +126,9 @@ void Problem::output(const std::string& name, DType t, Shape s, double tolerance
   arguments.push_back({name, Role::kOutput, HostTensor(t, s), tolerance});
 }
 
-void Problem::scratch(const std::string& name, std::int64_t elements) {
-  if (elements > 0) {
-    arguments.push_back({name, Role::kScratch, HostTensor(DType::kF32, {elements}), 0});
-  }
+void Problem::scratch(const std::string& name,
+                      std::function<std::int64_t(const Stream&)> elements) {
+  arguments.push_back({name, Role::kScratch, HostTensor(DType::kF32, {0}), 0, std::move(elements)});
 }
 
 }  // namespace longstride::ops

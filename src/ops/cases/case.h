@@ -49,10 +49,11 @@ enum class Role : std::uint8_t {
 struct Argument {
   std::string name;
   Role role = Role::kInput;
-  HostTensor tensor;
+  HostTensor tensor;  // no elements for scratch
   // An output may differ from the reference by this times the largest magnitude in the reference;
   // 0: not at all.
   double tolerance = 0;
+  std::function<std::int64_t(const Stream&)> scratch_elements;  // of scratch: what the device needs
 };
 
 // The arguments' values in double, by name, for references.
@@ -91,10 +92,18 @@ struct Problem {
   HostTensor& update(const std::string& name, DType t, Shape s, double tolerance = kTolerance);
   HostTensor& in_place(const std::string& name, DType t, Shape s, double magnitude = 1);
   void output(const std::string& name, DType t, Shape s, double tolerance = kTolerance);
-  void scratch(const std::string& name, std::int64_t elements);  // F32; 0 elements: absent
+  // F32; 0 elements: absent.
+  void scratch(const std::string& name, std::function<std::int64_t(const Stream&)> elements);
 
   static constexpr double kTolerance = 4e-6;  // fp32 arithmetic
+  static constexpr double kTolerance16 = 0x1p-7;  // bf16 arithmetic
 };
+
+// The same problem with the named arguments in BF16, for devices that compute in it. Everything it
+// writes may differ by `tolerance` (0: not at all); there are no gradient checks, since differences
+// need more digits.
+Problem in_bf16(Problem problem, const std::vector<std::string>& names,
+                double tolerance = Problem::kTolerance16);
 
 // A problem to be made when it is needed.
 struct Variant {
@@ -106,6 +115,8 @@ struct OpCase {
   std::string name;                 // the operation: "linear_forward"
   std::vector<Variant> tests;       // small, odd shapes; every dtype and option
   std::vector<Variant> benchmarks;  // shapes of real models
+  // The same in BF16 arithmetic, for devices that compute in it.
+  std::vector<Variant> tests16 = {}, benchmarks16 = {};
 };
 
 }  // namespace longstride::ops

@@ -96,6 +96,25 @@ std::vector<OpCase> elementwise_cases() {
   }
   zero.benchmarks = {
       {fmt::format("n={} F32", kReal), [] { return zero_problem(kReal, DType::kF32); }}};
+  for (std::int64_t n : {1, 1000, 40000}) {
+    for (bool in_place : {false, true})
+      add.tests16.push_back({fmt::format("n={}{}", n, in_place ? " in place" : ""), [=] {
+                               return in_bf16(add_problem(n, in_place), {"a", "b", "y"}, 0x1p-8);
+                             }});
+  }
+  constexpr std::int64_t kLarge = std::int64_t{4096} * 3584;
+  add.benchmarks16 = {{fmt::format("n={}", kLarge), [] {
+                         Problem p = in_bf16(add_problem(kLarge, true), {"a", "b"});
+                         p.bytes /= 2;
+                         return p;
+                       }}};
+  convert.benchmarks16 = {
+      {fmt::format("n={} BF16 to BF16", kLarge),
+       [] { return convert_problem(kLarge, DType::kBF16, DType::kBF16); }},
+      {fmt::format("n={} F32 to BF16", kLarge),
+       [] { return convert_problem(kLarge, DType::kF32, DType::kBF16); }}};
+  zero.benchmarks16 = {
+      {fmt::format("n={} F32", kLarge), [] { return zero_problem(kLarge, DType::kF32); }}};
   return {add, convert, zero};
 }
 

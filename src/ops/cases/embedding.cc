@@ -86,6 +86,24 @@ std::vector<OpCase> embedding_cases() {
       {label(real, DType::kF32), [=] { return forward_problem(real, DType::kF32); }},
       {label(real, DType::kBF16), [=] { return forward_problem(real, DType::kBF16); }}};
   backward.benchmarks = {{label(real, DType::kF32), [=] { return backward_problem(real); }}};
+  for (Size s : {Size{1, 1, 1}, Size{40, 11, 5}, Size{100, 257, 304}}) {
+    for (DType t : {DType::kF32, DType::kBF16, DType::kF16})
+      forward.tests16.push_back(
+          {label(s, t), [=] { return in_bf16(forward_problem(s, t), {"y"}, 0x1p-8); }});
+    backward.tests16.push_back(
+        {label(s, DType::kF32), [=] { return in_bf16(backward_problem(s), {"dy"}, 4e-6); }});
+  }
+  const Size large{4096, 152064, 3584};
+  forward.benchmarks16 = {{label(large, DType::kBF16), [=] {
+                             Problem p = in_bf16(forward_problem(large, DType::kBF16), {"y"});
+                             p.bytes = static_cast<double>(large.T * large.D * 4);
+                             return p;
+                           }}};
+  backward.benchmarks16 = {{label(large, DType::kF32), [=] {
+                              Problem p = in_bf16(backward_problem(large), {"dy"});
+                              p.bytes = static_cast<double>(large.T * large.D * 10);
+                              return p;
+                            }}};
   return {forward, backward};
 }
 

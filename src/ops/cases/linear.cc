@@ -12,12 +12,14 @@ struct Size {
 };
 struct Options {
   DType dtype = DType::kF32;
-  bool bias = false, accumulate = false;
+  bool bias = false, accumulate = false, add = false;
+  DType compute = DType::kF32;
 };
 
 std::string label(const Size& s, const Options& o) {
   return fmt::format("R={} I={} O={} {}{}{}", s.R, s.I, s.O, name_of(o.dtype),
-                     o.bias ? " bias" : "", o.accumulate ? " +=" : "");
+                     o.bias ? " bias" : "", o.accumulate ? " +=" : o.add ? " add" : "") +
+         (o.compute == DType::kF32 ? "" : " in BF16");
 }
 
 double flops(const Size& s) {
@@ -38,32 +40,40 @@ std::vector<double> apply(const Values& v, const Size& s, bool bias) {
   return y;
 }
 
-std::int64_t scratch_for(const Size& s, DType t) {
-  return linear_scratch_elements(ConstView(nullptr, t, {s.O, s.I}));
+void add_scratch(Problem& p, const Size& s, const Options& o) {
+  p.scratch("scratch", [=](const Stream& stream) {
+    return linear_scratch_elements(stream, {s.R, ConstView(nullptr, o.dtype, {s.O, s.I}), o.compute});
+  });
+}
+
+double tolerance(const Options& o) {
+  return o.compute == DType::kF32 ? Problem::kTolerance : Problem::kTolerance16;
 }
 
 Problem forward_problem(Size s, Options o) {
   Problem p;
-  p.input("x", DType::kF32, {s.R, s.I});
+  p.input("x", o.compute, {s.R, s.I});
   p.input("w", o.dtype, {s.O, s.I});
   if (o.bias) p.input("b", o.dtype, {s.O});
   if (o.accumulate) {
-    p.update("y", DType::kF32, {s.R, s.O});
+    p.update("y", o.compute, {s.R, s.O}, tolerance(o));
   } else {
-    p.output("y", DType::kF32, {s.R, s.O});
+    p.output("y", o.compute, {s.R, s.O}, tolerance(o));
   }
-  p.scratch("scratch", scratch_for(s, o.dtype));
+  if (o.add) p.input("add", o.compute, {s.R, s.O});
+  add_scratch(p, s, o);
   p.run = [=](Stream& stream, const Bound& v) {
     linear_forward(stream, {.x_RI = v("x"),
                             .w_OI = v("w"),
                             .b_O = v("b"),
+                            .add_RO = o.accumulate ? v("y") : v("add"),
                             .y_RO = v("y"),
-                            .scratch = v("scratch"),
-                            .accumulate = o.accumulate});
+                            .scratch = v("scratch")});
   };
   p.reference = [=](Values& v) {
     const std::vector<double> y = apply(v, s, o.bias);
-    for (std::size_t i = 0; i < y.size(); ++i) v["y"][i] = y[i] + (o.accumulate ? v["y"][i] : 0);
+    for (std::size_t i = 0; i < y.size(); ++i)
+      v["y"][i] = y[i] + (o.accumulate ? v["y"][i] : o.add ? v["add"][i] : 0);
   };
   p.flops = flops(s);
   return p;
@@ -76,15 +86,15 @@ struct Wanted {
 
 Problem backward_problem(Size s, Options o, Wanted wanted) {
   Problem p;
-  p.input("dy", DType::kF32, {s.R, s.O});
-  p.input("x", DType::kF32, {s.R, s.I});
+  p.input("dy", o.compute, {s.R, s.O});
+  p.input("x", o.compute, {s.R, s.I});
   p.input("w", o.dtype, {s.O, s.I});
   p.input("b", o.dtype, {s.O});
-  if (wanted.dx && o.accumulate) p.update("dx", DType::kF32, {s.R, s.I});
-  if (wanted.dx && !o.accumulate) p.output("dx", DType::kF32, {s.R, s.I});
+  if (wanted.dx && o.accumulate) p.update("dx", o.compute, {s.R, s.I}, tolerance(o));
+  if (wanted.dx && !o.accumulate) p.output("dx", o.compute, {s.R, s.I}, tolerance(o));
   if (wanted.dw) p.update("dw", DType::kF32, {s.O, s.I});
   if (wanted.db) p.update("db", DType::kF32, {s.O});
-  p.scratch("scratch", scratch_for(s, o.dtype));
+  add_scratch(p, s, o);
   p.run = [=](Stream& stream, const Bound& v) {
     linear_backward(stream, {.dy_RO = v("dy"),
                              .x_RI = wanted.dw ? v("x") : View(),
@@ -110,7 +120,8 @@ Problem backward_problem(Size s, Options o, Wanted wanted) {
       }
     }
   };
-  p.loss = [=](const Values& v) {
+  // Differences need more digits than BF16 has.
+  if (o.compute == DType::kF32) p.loss = [=](const Values& v) {
     const std::vector<double> y = apply(v, s, true);
     const std::vector<double>& dy = v.at("dy");
     double sum = 0;
@@ -139,6 +150,21 @@ OpCase forward_case() {
     test({530, 17, 600}, {t, true, false});  // several blocks both ways, the last ones cut
   }
   test({530, 17, 600}, {DType::kF32, false, true});
+  test({70, 33, 40}, {DType::kF32, true, false, true});
+  for (Options o : {Options{}, Options{.bias = true}, Options{.bias = true, .accumulate = true},
+                    Options{.bias = true, .add = true}, Options{.add = true}}) {
+    o.dtype = o.compute = DType::kBF16;
+    for (Size s : {Size{64, 128, 96}, Size{200, 264, 136}, Size{1, 8, 8}})
+      op.tests16.push_back({label(s, o), [=] { return forward_problem(s, o); }});
+  }
+  op.tests16.push_back({"F32 weight in BF16", [] {
+                          return forward_problem({64, 128, 96}, {.bias = true, .compute = DType::kBF16});
+                        }});
+  for (Size s : {Size{4096, 3584, 3584}, Size{4096, 3584, 512}, Size{4096, 3584, 18944},
+                 Size{4096, 18944, 3584}}) {
+    const Options o{.dtype = DType::kBF16, .compute = DType::kBF16};
+    op.benchmarks16.push_back({label(s, o), [=] { return forward_problem(s, o); }});
+  }
   for (std::int64_t R : {512, 1024}) {
     benchmark({R, 512, 512}, {});
     benchmark({R, 512, 1536}, {});
@@ -164,6 +190,18 @@ OpCase backward_case() {
     test({270, 9, 530}, {t}, {}, "");
   }
   test({33, 530, 9}, {}, {}, "");
+  for (bool accumulate : {false, true}) {
+    const Options o{.dtype = DType::kBF16, .accumulate = accumulate, .compute = DType::kBF16};
+    for (Size s : {Size{64, 128, 96}, Size{200, 264, 136}, Size{8, 8, 8}})
+      op.tests16.push_back({label(s, o), [=] { return backward_problem(s, o, {}); }});
+  }
+  for (Size s : {Size{4096, 3584, 3584}, Size{4096, 3584, 512}, Size{4096, 3584, 18944},
+                 Size{4096, 18944, 3584}}) {
+    const Options o{.dtype = DType::kBF16, .compute = DType::kBF16};
+    for (Wanted w : {Wanted{true, false, false}, Wanted{false, true, false}, Wanted{false, false, true}})
+      op.benchmarks16.push_back({label(s, o) + (w.dx ? " dx" : w.dw ? " dw" : " db"),
+                                 [=] { return backward_problem(s, o, w); }});
+  }
   test({9, 7, 8}, {}, {true, false, false}, " dx only");
   test({9, 7, 8}, {}, {false, true, false}, " dw only");
   test({9, 7, 8}, {}, {false, false, true}, " db only");

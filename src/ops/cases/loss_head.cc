@@ -17,6 +17,7 @@ struct Options {
   DType dtype = DType::kF32;
   bool gradients = true;
   bool whole_numbers = false;  // small ones, so that logits are exact and ties happen
+  DType compute = DType::kF32;
 };
 
 std::string label(const Size& s, const Options& o) {
@@ -107,8 +108,10 @@ Problem make_problem(Size s, Options o, bool for_benchmark = false) {
     p.output("dx", DType::kF32, {s.T, s.D});
     p.update("dw", DType::kF32, {s.V, s.D});
   }
-  p.scratch("scratch",
-            loss_head_scratch_elements(s.block_rows, ConstView(nullptr, o.dtype, {s.V, s.D})));
+  p.scratch("scratch", [=](const Stream& stream) {
+    return loss_head_scratch_elements(
+        stream, {s.block_rows, ConstView(nullptr, o.dtype, {s.V, s.D}), o.compute});
+  });
   p.run = [=](Stream& stream, const Bound& v) {
     loss_head(stream, {.x_TD = v("x"),
                        .w_VD = v("w"),
@@ -154,13 +157,22 @@ std::vector<OpCase> loss_head_cases() {
   }
   test({20, 50, 33, 64}, {});  // a block larger than the chunk
   test({60, 40, 3, 7}, {DType::kF32, true, true});
-  const Size real{512, 32768, 512, loss_head_block_rows(32768)};
-  const Size wide{256, 151936, 896, loss_head_block_rows(151936)};
+  const Size real{512, 32768, 512, 128}, wide{256, 151936, 896, 128};
   for (Options o : {Options{}, Options{DType::kBF16}, Options{DType::kF32, false}}) {
     op.benchmarks.push_back({label(real, o), [=] { return make_problem(real, o, true); }});
   }
   op.benchmarks.push_back(
       {label(wide, {DType::kBF16}), [=] { return make_problem(wide, {DType::kBF16}, true); }});
+  // In BF16, near equals fall either way: whole numbers leave no doubt which logit is the largest.
+  const Options bf16{DType::kBF16, true, true, DType::kBF16};
+  const auto make16 = [](Size s, Options o, bool for_benchmark) {
+    return in_bf16(make_problem(s, o, for_benchmark), {"x", "dx"}, 0x1p-6);
+  };
+  for (Size s : {Size{24, 304, 16, 8}, Size{60, 40, 8, 7}, Size{33, 4504, 24, 16}})
+    op.tests16.push_back({label(s, bf16), [=] { return make16(s, bf16, false); }});
+  const Size large{4096, 152064, 3584, 2048};
+  const Options real16{DType::kBF16, true, false, DType::kBF16};
+  op.benchmarks16.push_back({label(large, real16), [=] { return make16(large, real16, true); }});
   return {op};
 }
 

@@ -81,6 +81,10 @@ std::vector<OpCase> optimizer_cases() {
     adamw.benchmarks.push_back(
         {fmt::format("n={} {}", kReal, name_of(t)), [=] { return adamw_problem(kReal, t, 10); }});
   }
+  constexpr std::int64_t kLarge = std::int64_t{3584} * 18944;
+  sum.benchmarks16 = {{fmt::format("n={}", kLarge), [] { return sum_problem(kLarge); }}};
+  adamw.benchmarks16 = {
+      {fmt::format("n={} BF16", kLarge), [] { return adamw_problem(kLarge, DType::kBF16, 10); }}};
   return {sum, adamw};
 }
 

@@ -14,9 +14,14 @@ namespace {
 struct Attention {
   std::int64_t T, H, K, C, P, begin;
   std::int64_t window = 0, document = 0, skip = 0;
+  bool in_order = false;  // pages lie in the order of tokens, not in reverse
+  DType compute = DType::kF32;
+
+  double tolerance(double in_f32) const { return compute == DType::kF32 ? in_f32 : 0x1p-6; }
 
   std::int64_t tokens() const { return begin + T; }
   std::int64_t pages() const { return (tokens() + P - 1) / P; }
+  std::int64_t slot(std::int64_t page) const { return in_order ? page : pages() - 1 - page; }
   std::int64_t query_pages() const { return (T + P - 1) / P; }
   float scale() const { return 0.5f; }
   std::int64_t first_visible(std::int64_t t) const {
@@ -42,72 +47,60 @@ struct Attention {
     return fmt::format("T={} H={} K={} C={} P={} begin={}{}{}{}", T, H, K, C, P, begin,
                        window ? fmt::format(" window={}", window) : "",
                        document ? fmt::format(" document={}", document) : "",
-                       skip ? fmt::format(" skip={}", skip) : "");
+                       skip ? fmt::format(" skip={}", skip) : "") +
+           (in_order ? " in order" : "") + (compute == DType::kF32 ? "" : " in BF16");
   }
 };
 
-template <class T>
-void add_integers(Problem& p, const std::string& name, const std::vector<T>& values) {
-  HostTensor& tensor = p.input(name, dtype_of<T>(), {static_cast<std::int64_t>(values.size())});
-  for (std::size_t i = 0; i < values.size(); ++i)
-    tensor.set(static_cast<std::int64_t>(i), static_cast<double>(values[i]));
-}
-
-// Page tables (pages lie in reverse order) and visit lists with their transpose.
-void add_lists(Problem& p, const Attention& a) {
+// Page tables (pages lie in reverse order) and visit lists with their transpose. They stay on the
+// host.
+struct Lists {
   std::vector<std::int32_t> slots, kv_pages, visited, back_queries;
   std::vector<std::int64_t> offsets = {0}, back_offsets = {0}, first_visible;
-  for (std::int64_t page = 0; page < a.pages(); ++page)
-    slots.push_back(static_cast<std::int32_t>(a.pages() - 1 - page));
-  for (std::int64_t t = a.begin; t < a.tokens(); ++t) first_visible.push_back(a.first_visible(t));
-  for (std::int64_t q = 0; q < a.query_pages(); ++q) {
+
+  explicit Lists(const Attention& a) {
     for (std::int64_t page = 0; page < a.pages(); ++page)
-      if (a.visits(q, page)) kv_pages.push_back(static_cast<std::int32_t>(page));
-    offsets.push_back(static_cast<std::int64_t>(kv_pages.size()));
+      slots.push_back(static_cast<std::int32_t>(a.slot(page)));
+    for (std::int64_t t = a.begin; t < a.tokens(); ++t) first_visible.push_back(a.first_visible(t));
+    for (std::int64_t q = 0; q < a.query_pages(); ++q) {
+      for (std::int64_t page = 0; page < a.pages(); ++page)
+        if (a.visits(q, page)) kv_pages.push_back(static_cast<std::int32_t>(page));
+      offsets.push_back(static_cast<std::int64_t>(kv_pages.size()));
+    }
+    for (std::int64_t page = 0; page < a.pages(); ++page) {
+      const std::size_t before = back_queries.size();
+      for (std::int64_t q = 0; q < a.query_pages(); ++q)
+        if (a.visits(q, page)) back_queries.push_back(static_cast<std::int32_t>(q));
+      if (back_queries.size() == before) continue;
+      visited.push_back(static_cast<std::int32_t>(page));
+      back_offsets.push_back(static_cast<std::int64_t>(back_queries.size()));
+    }
   }
-  for (std::int64_t page = 0; page < a.pages(); ++page) {
-    const std::size_t before = back_queries.size();
-    for (std::int64_t q = 0; q < a.query_pages(); ++q)
-      if (a.visits(q, page)) back_queries.push_back(static_cast<std::int32_t>(q));
-    if (back_queries.size() == before) continue;
-    visited.push_back(static_cast<std::int32_t>(page));
-    back_offsets.push_back(static_cast<std::int64_t>(back_queries.size()));
+
+  PagesView pages(std::byte* base, const Attention& a, DType dtype) const {
+    return {base, slots.data(), 2 * a.P * a.K * a.C * size_of(dtype), a.P, a.K, a.C, dtype};
   }
-  add_integers(p, "slots", slots);
-  add_integers(p, "offsets", offsets);
-  add_integers(p, "kv_pages", kv_pages);
-  add_integers(p, "first_visible", first_visible);
-  add_integers(p, "visited", visited);
-  add_integers(p, "back_offsets", back_offsets);
-  add_integers(p, "back_queries", back_queries);
-}
+  VisitsView visits(const Attention& a) const {
+    return {a.begin,
+            a.query_pages(),
+            offsets.data(),
+            kv_pages.data(),
+            first_visible.data(),
+            static_cast<std::int64_t>(visited.size()),
+            visited.data(),
+            back_offsets.data(),
+            back_queries.data()};
+  }
+};
 
-PagesView pages_of(const Bound& v, const char* pool, const Attention& a) {
-  return {static_cast<std::byte*>(v(pool).data()),
-          v("slots").as<std::int32_t>(),
-          2 * a.P * a.K * a.C * 4,
-          a.P,
-          a.K,
-          a.C,
-          DType::kF32};
-}
-
-VisitsView visits_of(const Bound& v, const Attention& a) {
-  return {a.begin,
-          a.query_pages(),
-          v("offsets").as<std::int64_t>(),
-          v("kv_pages").as<std::int32_t>(),
-          v("first_visible").as<std::int64_t>(),
-          v("visited").dim(0),
-          v("visited").as<std::int32_t>(),
-          v("back_offsets").as<std::int64_t>(),
-          v("back_queries").as<std::int32_t>()};
+PagesView pages_of(const Bound& v, const char* pool, const Attention& a, const Lists& lists) {
+  return lists.pages(static_cast<std::byte*>(v(pool).data()), a, v(pool).dtype());
 }
 
 // Index of (key or value of token s, KV head, first element) in the pool.
 std::size_t at(const Attention& a, std::int64_t s, int plane, std::int64_t kv_head) {
-  const std::int64_t slot = a.pages() - 1 - s / a.P;
-  return static_cast<std::size_t>((((slot * 2 + plane) * a.P + s % a.P) * a.K + kv_head) * a.C);
+  const std::int64_t row = (a.slot(s / a.P) * a.P + s % a.P) * 2 + plane;
+  return static_cast<std::size_t>((row * a.K + kv_head) * a.C);
 }
 
 struct Row {
@@ -142,17 +135,22 @@ Row attend(const Attention& a, const std::vector<double>& q, const std::vector<d
   return row;
 }
 
+void add_scratch(Problem& p, const Attention& a) {
+  p.scratch("scratch", [a](const Stream& stream) {
+    return paged_attention_scratch_elements(stream, {a.T, a.H, a.K, a.C, a.P, a.compute});
+  });
+}
+
 Problem forward_problem(const Attention& a) {
   Problem p;
-  p.input("q", DType::kF32, {a.T, a.H, a.C});
-  p.input("pool", DType::kF32, {a.pages(), 2, a.P, a.K * a.C});
-  add_lists(p, a);
-  p.output("out", DType::kF32, {a.T, a.H, a.C});
-  p.output("lse", DType::kF32, {a.H, a.T});
-  p.scratch("scratch", paged_attention_scratch_elements({a.T, a.H, a.K, a.C, a.P}));
-  p.run = [a](Stream& stream, const Bound& v) {
-    paged_attention_forward(stream, {v("q"), pages_of(v, "pool", a), visits_of(v, a), v("out"),
-                                     v("lse"), a.scale(), v("scratch")});
+  p.input("q", a.compute, {a.T, a.H, a.C});
+  p.input("pool", a.compute, {a.pages(), a.P, 2, a.K * a.C});
+  p.output("out", a.compute, {a.T, a.H, a.C}, a.tolerance(Problem::kTolerance));
+  p.output("lse", DType::kF32, {a.H, a.T}, a.tolerance(Problem::kTolerance));
+  add_scratch(p, a);
+  p.run = [a, lists = Lists(a)](Stream& stream, const Bound& v) {
+    paged_attention_forward(stream, {v("q"), pages_of(v, "pool", a, lists), lists.visits(a),
+                                     v("out"), v("lse"), a.scale(), v("scratch")});
   };
   p.reference = [a](Values& v) {
     for (std::int64_t t = a.begin; t < a.tokens(); ++t)
@@ -179,7 +177,7 @@ void fill_forward(Problem& p, const Attention& a) {
     return all;
   };
   const std::vector<double> q = values("q"), pool = values("pool");
-  HostTensor out(DType::kF32, {a.T, a.H, a.C}), lse(DType::kF32, {a.H, a.T});
+  HostTensor out(a.compute, {a.T, a.H, a.C}), lse(DType::kF32, {a.H, a.T});
   for (std::int64_t t = 0; t < a.T; ++t)
     for (std::int64_t head = 0; head < a.H; ++head) {
       const Row row = attend(a, q, pool, a.begin + t, head);
@@ -187,7 +185,7 @@ void fill_forward(Problem& p, const Attention& a) {
         out.set((t * a.H + head) * a.C + c, row.out[static_cast<std::size_t>(c)]);
       lse.set(head * a.T + t, row.lse);
     }
-  p.input("out", DType::kF32, {a.T, a.H, a.C}) = out;
+  p.input("out", a.compute, {a.T, a.H, a.C}) = out;
   p.input("lse", DType::kF32, {a.H, a.T}) = lse;
 }
 
@@ -220,26 +218,28 @@ void backward_reference(const Attention& a, Values& v) {
 
 Problem backward_problem(const Attention& a, bool checked) {
   Problem p;
-  p.input("q", DType::kF32, {a.T, a.H, a.C});
-  p.input("dout", DType::kF32, {a.T, a.H, a.C});
-  p.input("pool", DType::kF32, {a.pages(), 2, a.P, a.K * a.C});
-  add_lists(p, a);
+  p.input("q", a.compute, {a.T, a.H, a.C});
+  p.input("dout", a.compute, {a.T, a.H, a.C});
+  p.input("pool", a.compute, {a.pages(), a.P, 2, a.K * a.C});
   if (checked) {
     fill_forward(p, a);
   } else {  // the plain reference takes long at benchmark shapes, and the time does not depend on
             // values
-    p.input("out", DType::kF32, {a.T, a.H, a.C});
+    p.input("out", a.compute, {a.T, a.H, a.C});
     p.input("lse", DType::kF32, {a.H, a.T});
   }
-  p.output("dq", DType::kF32, {a.T, a.H, a.C}, 2e-5);
-  p.update("dpool", DType::kF32, {a.pages(), 2, a.P, a.K * a.C}, 2e-5);
-  p.scratch("scratch", paged_attention_scratch_elements({a.T, a.H, a.K, a.C, a.P}));
-  p.run = [a](Stream& stream, const Bound& v) {
-    paged_attention_backward(
-        stream, {v("q"), v("out"), v("lse"), v("dout"), pages_of(v, "pool", a),
-                 pages_of(v, "dpool", a), visits_of(v, a), v("dq"), a.scale(), v("scratch")});
+  p.output("dq", a.compute, {a.T, a.H, a.C}, a.tolerance(2e-5));
+  p.update("dpool", DType::kF32, {a.pages(), a.P, 2, a.K * a.C}, a.tolerance(2e-5));
+  add_scratch(p, a);
+  p.run = [a, lists = Lists(a)](Stream& stream, const Bound& v) {
+    paged_attention_backward(stream,
+                             {v("q"), v("out"), v("lse"), v("dout"), pages_of(v, "pool", a, lists),
+                              pages_of(v, "dpool", a, lists), lists.visits(a), v("dq"), a.scale(),
+                              v("scratch")});
   };
   p.reference = [a](Values& v) { backward_reference(a, v); };
+  p.flops = 10.0 * static_cast<double>(a.H * a.C) * a.visible_pairs();
+  if (a.compute != DType::kF32) return p;  // differences need more digits
   p.loss = [a](const Values& v) {
     double sum = 0;
     for (std::int64_t t = a.begin; t < a.tokens(); ++t)
@@ -252,7 +252,6 @@ Problem backward_problem(const Attention& a, bool checked) {
     return sum;
   };
   p.gradients = {{"q", "dq"}, {"pool", "dpool"}};
-  p.flops = 10.0 * static_cast<double>(a.H * a.C) * a.visible_pairs();
   return p;
 }
 
@@ -264,7 +263,7 @@ std::vector<OpCase> paged_attention_cases() {
        {Attention{1, 1, 1, 2, 16, 0}, Attention{16, 2, 1, 4, 16, 0}, Attention{37, 6, 2, 8, 16, 32},
         Attention{64, 3, 3, 16, 32, 96}, Attention{40, 4, 4, 6, 16, 64, 20},
         Attention{50, 4, 2, 8, 16, 48, 0, 70}, Attention{50, 5, 1, 8, 16, 48, 33, 60},
-        Attention{33, 2, 1, 10, 16, 112, 0, 0, 2}, Attention{20, 9, 3, 4, 48, 144, 1}}) {
+        Attention{33, 2, 1, 10, 16, 112, 0, 0, 2}, Attention{20, 9, 3, 4, 48, 144, 2}}) {
     forward.tests.push_back({a.label(), [a] { return forward_problem(a); }});
     backward.tests.push_back({a.label(), [a] { return backward_problem(a, true); }});
   }
@@ -273,6 +272,25 @@ std::vector<OpCase> paged_attention_cases() {
         Attention{512, 8, 8, 128, 128, 4096}}) {
     forward.benchmarks.push_back({a.label(), [a] { return forward_problem(a); }});
     backward.benchmarks.push_back({a.label(), [a] { return backward_problem(a, false); }});
+  }
+  for (Attention a :
+       {Attention{16, 2, 1, 16, 16, 0}, Attention{37, 6, 2, 32, 16, 32},
+        Attention{128, 4, 2, 64, 64, 256}, Attention{100, 4, 1, 96, 32, 64, 20},
+        Attention{150, 4, 2, 128, 64, 192, 0, 230}, Attention{70, 2, 1, 256, 32, 64, 33, 80},
+        Attention{130, 2, 1, 128, 64, 448, 0, 0, 2}, Attention{256, 4, 1, 128, 128, 512, 200}}) {
+    a.compute = DType::kBF16;
+    for (bool in_order : {false, true}) {
+      a.in_order = in_order;
+      forward.tests16.push_back({a.label(), [a] { return forward_problem(a); }});
+      backward.tests16.push_back({a.label(), [a] { return backward_problem(a, true); }});
+    }
+  }
+  for (Attention a : {Attention{4096, 28, 4, 128, 128, 0}, Attention{4096, 28, 4, 128, 128, 61440},
+                      Attention{4096, 28, 4, 128, 128, 8192, 1024}}) {
+    a.compute = DType::kBF16;
+    a.in_order = true;
+    forward.benchmarks16.push_back({a.label(), [a] { return forward_problem(a); }});
+    backward.benchmarks16.push_back({a.label(), [a] { return backward_problem(a, false); }});
   }
   return {forward, backward};
 }

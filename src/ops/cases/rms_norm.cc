@@ -73,7 +73,9 @@ Problem backward_problem(Size s, Options o) {
     }
   }
   p.update("dw", DType::kF32, {s.N});
-  p.scratch("scratch", rms_norm_backward_scratch_elements(s.R, s.N));
+  p.scratch("scratch", [=](const Stream& stream) {
+    return rms_norm_backward_scratch_elements(stream, {s.R, s.N});
+  });
   const std::string out = o.in_place ? "dy" : "dx";
   p.run = [=](Stream& stream, const Bound& v) {
     rms_norm_backward(stream, {.dy_RN = v("dy"),
@@ -128,6 +130,31 @@ std::vector<OpCase> rms_norm_cases() {
   for (Size s : {Size{1024, 512}, Size{1024, 3584}, Size{8192, 128}}) {
     forward.benchmarks.push_back({label(s, {}), [=] { return forward_problem(s, {}); }});
     backward.benchmarks.push_back({label(s, {}), [=] { return backward_problem(s, {}); }});
+  }
+  // BF16 activations; half the bytes.
+  const auto forward16 = [](Size s, Options o) {
+    Problem p = in_bf16(forward_problem(s, o), {"x", "y"});
+    p.bytes /= 2;
+    return p;
+  };
+  const auto backward16 = [](Size s, Options o) {
+    Problem p = in_bf16(backward_problem(s, o), {"x", "dy", "dx"});
+    p.bytes /= 2;
+    return p;
+  };
+  for (Size s : {Size{1, 1}, Size{600, 16}, Size{70, 1030}, Size{9, 3584}, Size{5, 16384}}) {
+    for (Options o : {Options{DType::kBF16}, Options{DType::kF32, true}}) {
+      forward.tests16.push_back({label(s, o), [=] { return forward16(s, o); }});
+      backward.tests16.push_back({label(s, o), [=] { return backward16(s, o); }});
+    }
+    const Options add{DType::kBF16, false, true};
+    backward.tests16.push_back({label(s, add), [=] { return backward16(s, add); }});
+  }
+  for (Size s : {Size{4096, 3584}, Size{std::int64_t{4096} * 28, 128}}) {
+    const Options plain{DType::kBF16}, add{DType::kBF16, false, true};
+    forward.benchmarks16.push_back({label(s, plain), [=] { return forward16(s, plain); }});
+    backward.benchmarks16.push_back({label(s, plain), [=] { return backward16(s, plain); }});
+    backward.benchmarks16.push_back({label(s, add), [=] { return backward16(s, add); }});
   }
   return {forward, backward};
 }

@@ -108,25 +108,25 @@ struct Paged {
     return dtype == DType::kF32 ? 1e-6 : dtype == DType::kBF16 ? 0x1p-8 : 0x1p-11;
   }
   std::int64_t pages() const { return (begin + T + P - 1) / P; }
-  // Element of the pool that holds (token, plane, first of its row), given the slots.
-  std::int64_t element(const std::vector<double>& slots, std::int64_t t, int plane) const {
-    return ((static_cast<std::int64_t>(slots[t / P]) * 2 + plane) * P + t % P) * K * C;
+  // Pages lie in reverse order, one slot is unused, and pages wholly before `begin` do not exist.
+  std::vector<std::int32_t> slots() const {
+    std::vector<std::int32_t> slots;
+    for (std::int64_t i = 0; i < pages(); ++i)
+      slots.push_back((i + 1) * P <= begin ? -1 : static_cast<std::int32_t>(pages() - i));
+    return slots;
+  }
+  // Element of the pool that holds (token, key or value, first of its row).
+  std::int64_t element(std::int64_t t, int plane) const {
+    return (((pages() - t / P) * P + t % P) * 2 + plane) * K * C;
   }
 };
 
-// Pages lie in reverse order, one slot is unused, and pages wholly before `begin` do not exist.
-void add_slots(Problem& p, const Paged& s) {
-  HostTensor& slots = p.input("slots", DType::kI32, {s.pages()});
-  for (std::int64_t i = 0; i < s.pages(); ++i) {
-    slots.set(i, (i + 1) * s.P <= s.begin ? -1 : static_cast<double>(s.pages() - i));
-  }
-}
+Shape pool_shape(const Paged& s) { return {s.pages() + 1, s.P, 2, s.K * s.C}; }
 
-Shape pool_shape(const Paged& s) { return {s.pages() + 1, 2, s.P, s.K * s.C}; }
-
-PagesView pages_of(const Bound& v, const Paged& s) {
+// Page tables stay on the host; `slots` outlives the view.
+PagesView pages_of(const Bound& v, const Paged& s, const std::vector<std::int32_t>& slots) {
   return {.base = static_cast<std::byte*>(v("pool").data()),
-          .slots = v("slots").as<std::int32_t>(),
+          .slots = slots.data(),
           .page_bytes = 2 * s.P * s.K * s.C * size_of(s.dtype),
           .page_tokens = s.P,
           .kv_heads = s.K,
@@ -140,21 +140,20 @@ Problem append_problem(Paged s) {
   p.input("v", DType::kF32, {s.T, s.K, s.C});
   p.update("pool", s.dtype, pool_shape(s), s.tolerance());
   add_tables(p, s.T, s.C / 2);
-  add_slots(p, s);
-  p.run = [=](Stream& stream, const Bound& v) {
+  p.run = [s, slots = s.slots()](Stream& stream, const Bound& v) {
     append_kv(stream, {.k_TKC = v("k"),
                        .v_TKC = v("v"),
                        .cos_TN = v("cos"),
                        .sin_TN = v("sin"),
-                       .pages = pages_of(v, s),
+                       .pages = pages_of(v, s, slots),
                        .begin = s.begin});
   };
   p.reference = [=](Values& v) {
     const std::vector<double> k = turn(v, v["k"], s.T, s.K, s.C, 1);
     for (std::int64_t t = 0; t < s.T; ++t) {
       for (std::int64_t i = 0; i < s.K * s.C; ++i) {
-        v["pool"][s.element(v["slots"], s.begin + t, 0) + i] = k[t * s.K * s.C + i];
-        v["pool"][s.element(v["slots"], s.begin + t, 1) + i] = v["v"][t * s.K * s.C + i];
+        v["pool"][s.element(s.begin + t, 0) + i] = k[t * s.K * s.C + i];
+        v["pool"][s.element(s.begin + t, 1) + i] = v["v"][t * s.K * s.C + i];
       }
     }
   };
@@ -169,11 +168,10 @@ Problem take_problem(Paged s) {
   p.input("k0", DType::kF32, {s.T, s.K, s.C});
   p.input("v0", DType::kF32, {s.T, s.K, s.C});
   add_tables(p, s.T, s.C / 2);
-  add_slots(p, s);
   p.output("dk", DType::kF32, {s.T, s.K, s.C});
   p.output("dv", DType::kF32, {s.T, s.K, s.C});
-  p.run = [=](Stream& stream, const Bound& v) {
-    take_kv_gradient(stream, {.pages = pages_of(v, s),
+  p.run = [s, slots = s.slots()](Stream& stream, const Bound& v) {
+    take_kv_gradient(stream, {.pages = pages_of(v, s, slots),
                               .begin = s.begin,
                               .cos_TN = v("cos"),
                               .sin_TN = v("sin"),
@@ -183,7 +181,7 @@ Problem take_problem(Paged s) {
   const auto plane = [=](const Values& v, int which) {
     std::vector<double> rows;
     for (std::int64_t t = s.begin; t < s.begin + s.T; ++t) {
-      const auto first = v.at("pool").begin() + s.element(v.at("slots"), t, which);
+      const auto first = v.at("pool").begin() + s.element(t, which);
       rows.insert(rows.end(), first, first + s.K * s.C);
     }
     return rows;
@@ -237,6 +235,37 @@ std::vector<OpCase> rope_cases() {
       take.tests.push_back({s.label(), [=] { return take_problem(s); }});
     }
   }
+  for (bool inverse : {false, true}) {
+    rope.tests16.push_back({fmt::format("T=20 H=2 C=128{}", inverse ? " inverse" : ""), [=] {
+                              return in_bf16(rope_problem(20, 2, 128, inverse), {"x"});
+                            }});
+    rope.tests16.push_back({fmt::format("T=37 H=3 C=10{}", inverse ? " inverse" : ""),
+                            [=] { return in_bf16(rope_problem(37, 3, 10, inverse), {"x"}); }});
+  }
+  const auto append16 = [](Paged s) { return in_bf16(append_problem(s), {"k", "v"}); };
+  const auto take16 = [](Paged s) { return in_bf16(take_problem(s), {"dk", "dv"}); };
+  for (DType t : {DType::kF32, DType::kBF16})
+    for (Paged s : {Paged{40, 2, 10, 16, 32, t}, Paged{37, 3, 64, 8, 13, t}}) {
+      append.tests16.push_back({s.label(), [=] { return append16(s); }});
+      take.tests16.push_back({s.label(), [=] { return take16(s); }});
+    }
+  const Paged large{4096, 4, 128, 128, 0, DType::kBF16}, large32{4096, 4, 128, 128, 0};
+  tables.benchmarks16 = {{"T=4096 N=64", [] { return tables_problem(4096, 64, 1 << 20, 1); }}};
+  rope.benchmarks16 = {{"T=4096 H=28 C=128", [] {
+                          Problem p = in_bf16(rope_problem(4096, 28, 128, false), {"x"});
+                          p.bytes /= 2;
+                          return p;
+                        }}};
+  append.benchmarks16 = {{large.label(), [=] {
+                            Problem p = append16(large);
+                            p.bytes = 2.0 * 4096 * 512 * 4;
+                            return p;
+                          }}};
+  take.benchmarks16 = {{large32.label(), [=] {
+                          Problem p = take16(large32);
+                          p.bytes = 2.0 * 4096 * 512 * 6;
+                          return p;
+                        }}};
   const Paged real{1024, 2, 64, 128, 0};
   append.benchmarks = {{real.label(), [=] { return append_problem(real); }}};
   take.benchmarks = {{real.label(), [=] { return take_problem(real); }}};

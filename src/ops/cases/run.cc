@@ -21,9 +21,12 @@ class Placed {
  public:
   Placed(Device& device, const Problem& problem) : device_(device), problem_(problem) {
     for (const Argument& a : problem.arguments) {
-      const auto size = static_cast<std::int64_t>(a.tensor.bytes.size());
+      const bool is_scratch = a.role == Role::kScratch;
+      const std::int64_t scratch = is_scratch ? a.scratch_elements(device.stream()) : 0;
+      const std::int64_t size = is_scratch ? scratch * size_of(a.tensor.dtype)
+                                           : static_cast<std::int64_t>(a.tensor.bytes.size());
       std::vector<std::byte> image(static_cast<std::size_t>(size + 2 * kGuardBytes), kGuard);
-      const bool has_values = a.role != Role::kOutput && a.role != Role::kScratch;
+      const bool has_values = a.role != Role::kOutput && !is_scratch;
       if (has_values) {
         std::copy(a.tensor.bytes.begin(), a.tensor.bytes.end(), image.begin() + kGuardBytes);
       } else {
@@ -31,8 +34,9 @@ class Placed {
       }
       memory_.push_back(device.allocate(size + 2 * kGuardBytes, a.name));
       device.copy_from_host(memory_.back()->data(), image.data(), size + 2 * kGuardBytes);
-      bound_.add(a.name,
-                 View(memory_.back()->data() + kGuardBytes, a.tensor.dtype, a.tensor.shape));
+      if (is_scratch && scratch == 0) continue;  // absent
+      bound_.add(a.name, View(memory_.back()->data() + kGuardBytes, a.tensor.dtype,
+                              is_scratch ? Shape{scratch} : a.tensor.shape));
     }
   }
 
@@ -52,6 +56,7 @@ class Placed {
                    std::all_of(image.end() - kGuardBytes, image.end(), is_guard),
                "the call wrote outside of '{}'", a.name);
       outcome.emplace_back(a.tensor.dtype, a.tensor.shape);
+      if (a.role == Role::kScratch) continue;
       std::copy(image.begin() + kGuardBytes, image.end() - kGuardBytes,
                 outcome.back().bytes.begin());
     }
@@ -204,7 +209,8 @@ std::vector<BenchmarkRow> run_benchmarks(Device& device, const std::string& filt
   std::vector<BenchmarkRow> rows;
   for (const OpCase& op : op_cases()) {
     if (op.name.find(filter) == std::string::npos) continue;
-    for (const Variant& variant : op.benchmarks)
+    const bool in_bf16 = device.computes_in_bf16();
+    for (const Variant& variant : in_bf16 ? op.benchmarks16 : op.benchmarks)
       rows.push_back(run_benchmark(device, op, variant, seconds));
   }
   return rows;

@@ -92,6 +92,25 @@ std::vector<OpCase> swiglu_cases() {
   }
   forward.benchmarks = {{label(1024, 1536), [] { return forward_problem(1024, 1536); }}};
   backward.benchmarks = {{label(1024, 1536), [] { return backward_problem(1024, 1536, false); }}};
+  const auto forward16 = [](std::int64_t T, std::int64_t F) {
+    Problem p = in_bf16(forward_problem(T, F), {"gate", "up", "y"});
+    p.bytes /= 2;
+    return p;
+  };
+  const auto backward16 = [](std::int64_t T, std::int64_t F, bool in_place) {
+    Problem p =
+        in_bf16(backward_problem(T, F, in_place), {"dy", "gate", "up", "dgate", "dup"}, 0x1p-8);
+    p.bytes /= 2;
+    return p;
+  };
+  for (auto [T, F] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {3, 37}, {70, 504}}) {
+    forward.tests16.push_back({label(T, F), [=, T = T, F = F] { return forward16(T, F); }});
+    for (bool in_place : {false, true})
+      backward.tests16.push_back({label(T, F) + (in_place ? " in place" : ""),
+                                  [=, T = T, F = F] { return backward16(T, F, in_place); }});
+  }
+  forward.benchmarks16 = {{label(4096, 18944), [=] { return forward16(4096, 18944); }}};
+  backward.benchmarks16 = {{label(4096, 18944), [=] { return backward16(4096, 18944, true); }}};
   return {forward, backward};
 }
 

@@ -53,14 +53,14 @@ struct TilePlan {
     tile_rows = heads_per_tile * page_tokens;
     query_pages = (tokens + page_tokens - 1) / page_tokens;
     block_pages = std::max<std::int64_t>(1, kBlockKeys / page_tokens);
-    kv_stride = kv_heads * head_size;
+    kv_stride = 2 * kv_heads * head_size;
   }
   TilePlan(const ConstView& q_THC, const PagesView& kv)
       : TilePlan(PagedAttentionShape{q_THC.dim(0), q_THC.dim(1), kv.kv_heads, kv.head_size,
                                      kv.page_tokens}) {
     LS_CHECK(q_THC.dim(2) == head_size, "q {} head size {}", q_THC.shape().to_string(), head_size);
     LS_CHECK(kv.dtype == DType::kF32, "the CPU reads F32 pages, not {}", name_of(kv.dtype));
-    LS_CHECK(kv.page_bytes == 2 * page_tokens * kv_stride * 4, "page of {} bytes", kv.page_bytes);
+    LS_CHECK(kv.page_bytes == page_tokens * kv_stride * 4, "page of {} bytes", kv.page_bytes);
   }
 
   std::int64_t queries_of(std::int64_t query_page) const {
@@ -104,7 +104,7 @@ struct TilePlan {
   }
 };
 
-// Row 0 of one head in a page's plane; rows are kv_heads * head_size apart.
+// The first key (0) or value (1) of one head in a page; tokens are token_stride() apart.
 inline float* kv_plane(const PagesView& pages, std::int64_t page, int which, std::int64_t kv_head) {
   return reinterpret_cast<float*>(pages.plane(page, which)) + kv_head * pages.head_size;
 }

@@ -6,14 +6,9 @@
 #include "ops/cpu/gemm.h"
 #include "ops/cpu/simd_math.h"
 #include "ops/cpu/widen.h"
+#include "ops/elementwise.h"
 
-namespace longstride::ops {
-
-std::int64_t linear_scratch_elements(const ConstView& w) {
-  return w.dtype() == DType::kF32 ? 0 : w.elements();
-}
-
-namespace cpu {
+namespace longstride::ops::cpu {
 namespace {
 
 constexpr std::int64_t kBiasColumns = 256;
@@ -22,7 +17,7 @@ constexpr std::int64_t kBiasColumns = 256;
 const float* weight_as_float(const ConstView& w, const View& scratch) {
   if (w.dtype() == DType::kF32) return w.as<float>();
   LS_CHECK(is_weight_type(w.dtype()), "weight is {}", name_of(w.dtype()));
-  LS_CHECK(scratch.elements() >= linear_scratch_elements(w), "scratch {} for a weight {}",
+  LS_CHECK(scratch.present() && scratch.elements() >= w.elements(), "scratch {} for a weight {}",
            scratch.shape().to_string(), w.shape().to_string());
   float* wide = scratch.as<float>();
   widen_all(w, wide);
@@ -50,7 +45,11 @@ void bias_gradient(const float* dy, std::int64_t rows, std::int64_t outputs, flo
 
 }  // namespace
 
-void linear_forward(Stream&, const LinearForward& args) {
+std::int64_t linear_scratch_elements(const LinearShape& shape) {
+  return shape.w_OI.dtype() == DType::kF32 ? 0 : shape.w_OI.elements();
+}
+
+void linear_forward(Stream& stream, const LinearForward& args) {
   const Shape &x = args.x_RI.shape(), &w = args.w_OI.shape(), &y = args.y_RO.shape();
   LS_CHECK(x.rank() == 2 && w.rank() == 2 && y == Shape({x[0], w[0]}) && x[1] == w[1],
            "x {} w {} y {}", x.to_string(), w.to_string(), y.to_string());
@@ -60,7 +59,12 @@ void linear_forward(Stream&, const LinearForward& args) {
   g.a = args.x_RI.as<float>(), g.lda = g.k;
   g.b = weight_as_float(args.w_OI, args.scratch), g.ldb = g.k;
   g.c = args.y_RO.as<float>(), g.ldc = g.n;
-  g.accumulate = args.accumulate;
+  if (args.add_RO.present()) {
+    LS_CHECK(args.add_RO.shape() == y, "add {} y {}", args.add_RO.shape().to_string(),
+             y.to_string());
+    if (args.add_RO.data() != args.y_RO.data()) cpu::convert(stream, {args.add_RO, args.y_RO});
+    g.accumulate = true;
+  }
   if (args.b_O.present()) {
     LS_CHECK(args.b_O.shape() == Shape({w[0]}), "bias {} of weight {}",
              args.b_O.shape().to_string(), w.to_string());
@@ -105,5 +109,4 @@ void linear_backward(Stream&, const LinearBackward& args) {
   }
 }
 
-}  // namespace cpu
-}  // namespace longstride::ops
+}  // namespace longstride::ops::cpu

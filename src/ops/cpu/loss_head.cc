@@ -9,7 +9,7 @@
 #include "ops/cpu/simd_math.h"
 #include "ops/cpu/widen.h"
 
-namespace longstride::ops {
+namespace longstride::ops::cpu {
 namespace {
 
 // Rows of the vocabulary that are widened at a time, where the weight is not F32.
@@ -21,20 +21,21 @@ std::int64_t row_stride(std::int64_t vocabulary) { return (vocabulary + 15) / 16
 
 }  // namespace
 
-std::int64_t loss_head_scratch_elements(std::int64_t block_rows, const ConstView& w_VD) {
-  const std::int64_t V = w_VD.dim(0), D = w_VD.dim(1);
-  const std::int64_t wide = w_VD.dtype() == DType::kF32 ? 0 : std::min(V, kVocabularyBlock) * D;
-  return block_rows * row_stride(V) + wide;
+std::int64_t loss_head_scratch_elements(const LossHeadShape& shape) {
+  const std::int64_t V = shape.w_VD.dim(0), D = shape.w_VD.dim(1);
+  const std::int64_t wide =
+      shape.w_VD.dtype() == DType::kF32 ? 0 : std::min(V, kVocabularyBlock) * D;
+  return shape.block_rows * row_stride(V) + wide;
 }
 
-std::int64_t loss_head_block_rows(std::int64_t vocabulary) {
+// Keeps the logits of a block near 16 MiB.
+std::int64_t loss_head_block_rows(const std::int64_t& vocabulary) {
   constexpr std::int64_t kLogits = (std::int64_t{16} << 20) / 4;
   LS_CHECK(vocabulary >= 1, "vocabulary {}", vocabulary);
   // With fewer than 128 rows, the products would spend their time reading weights.
   return std::clamp<std::int64_t>(kLogits / vocabulary / 64 * 64, 128, 1024);
 }
 
-namespace cpu {
 namespace {
 
 LS_SIMD_CLONES float largest(const float* x, std::int64_t n) {
@@ -123,7 +124,7 @@ void check(const LossHead& args) {
   LS_CHECK(!args.dw_VD.present() || args.dw_VD.shape() == w, "w {} dw {}", w.to_string(),
            args.dw_VD.shape().to_string());
   LS_CHECK(args.block_rows >= 1 &&
-               args.scratch.elements() >= loss_head_scratch_elements(args.block_rows, args.w_VD),
+               args.scratch.elements() >= loss_head_scratch_elements({args.block_rows, args.w_VD}),
            "scratch {} for {} rows of {}", args.scratch.shape().to_string(), args.block_rows,
            w.to_string());
   const std::int32_t* targets = args.targets_T.as<std::int32_t>();
@@ -199,5 +200,4 @@ void loss_head(Stream&, const LossHead& args) {
   }
 }
 
-}  // namespace cpu
-}  // namespace longstride::ops
+}  // namespace longstride::ops::cpu

@@ -16,8 +16,7 @@
 #include "ops/cpu/blas.h"
 #include "ops/cpu/simd_math.h"
 
-namespace longstride::ops {
-namespace cpu {
+namespace longstride::ops::cpu {
 namespace {
 
 constexpr float kHidden = -std::numeric_limits<float>::infinity();
@@ -127,11 +126,9 @@ void paged_attention_forward(Stream&, const PagedAttentionForward& a) {
   });
 }
 
-}  // namespace cpu
-
 std::int64_t paged_attention_scratch_elements(const PagedAttentionShape& s) {
-  const cpu::TilePlan plan(s);
+  const TilePlan plan(s);
   return std::max(thread_count() * plan.forward_scratch(), plan.backward_scratch(thread_count()));
 }
 
-}  // namespace longstride::ops
+}  // namespace longstride::ops::cpu

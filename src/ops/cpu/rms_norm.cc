@@ -7,7 +7,7 @@
 #include "ops/cpu/simd_math.h"
 #include "ops/cpu/widen.h"
 
-namespace longstride::ops {
+namespace longstride::ops::cpu {
 namespace {
 
 // Rows per block: fixed by the shape alone. Short rows (one head each) make larger blocks.
@@ -21,11 +21,10 @@ constexpr std::int64_t kColumns = 512;
 }  // namespace
 
 // One partial dw per block of rows.
-std::int64_t rms_norm_backward_scratch_elements(std::int64_t rows, std::int64_t n) {
-  return cpu::pieces_of(rows, block_rows(n)) * n;
+std::int64_t rms_norm_backward_scratch_elements(const RmsNormShape& shape) {
+  return pieces_of(shape.rows, block_rows(shape.n)) * shape.n;
 }
 
-namespace cpu {
 namespace {
 
 LS_SIMD_CLONES float sum_of_products(const float* a, const float* b, std::int64_t n) {
@@ -101,7 +100,7 @@ void rms_norm_backward(Stream&, const RmsNormBackward& args) {
                args.dw_N.shape() == args.w_N.shape(),
            "dy {} dx {} dw {} x {}", args.dy_RN.shape().to_string(), args.dx_RN.shape().to_string(),
            args.dw_N.shape().to_string(), args.x_RN.shape().to_string());
-  LS_CHECK(args.scratch.elements() >= rms_norm_backward_scratch_elements(R, N), "scratch {}",
+  LS_CHECK(args.scratch.elements() >= rms_norm_backward_scratch_elements({R, N}), "scratch {}",
            args.scratch.shape().to_string());
   const float *dy = args.dy_RN.as<float>(), *x = args.x_RN.as<float>();
   float *dx = args.dx_RN.as<float>(), *dw = args.dw_N.as<float>();
@@ -149,5 +148,4 @@ void rms_norm_backward(Stream&, const RmsNormBackward& args) {
   });
 }
 
-}  // namespace cpu
-}  // namespace longstride::ops
+}  // namespace longstride::ops::cpu

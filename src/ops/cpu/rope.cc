@@ -50,11 +50,11 @@ void check_pages(const PagesView& pages, const ConstView& x_TKC, const ConstView
   }
 }
 
-// The row of token t in a plane of its page, as a tensor.
+// The keys (0) or values (1) of token t in its page, as a tensor.
 View row_in_page(const PagesView& pages, std::int64_t t, int plane) {
-  const std::int64_t row = pages.kv_heads * pages.head_size;
   std::byte* first = pages.plane(t / pages.page_tokens, plane);
-  return {first + t % pages.page_tokens * row * size_of(pages.dtype), pages.dtype, {row}};
+  const std::int64_t row = t % pages.page_tokens * pages.token_stride();
+  return {first + row * size_of(pages.dtype), pages.dtype, {pages.row_elements()}};
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
+#include "ops/kernel_libraries.h"
 #include "ops/linear.h"
 #include "ops/loss_head.h"
 #include "ops/optimizer.h"
@@ -39,6 +40,21 @@ LS_NO_CUDA(take_kv_gradient, TakeKvGradient)
 LS_NO_CUDA(swiglu_forward, SwigluForward)
 LS_NO_CUDA(swiglu_backward, SwigluBackward)
 
+#define LS_NO_CUDA_SIZE(name, Shape)                                     \
+  std::int64_t name(const Shape&) {                                      \
+    throw Error("this build has no CUDA (" #name ")",                    \
+                "run with --device cpu, or build longstride with CUDA"); \
+  }
+
+LS_NO_CUDA_SIZE(linear_scratch_elements, LinearShape)
+LS_NO_CUDA_SIZE(loss_head_scratch_elements, LossHeadShape)
+LS_NO_CUDA_SIZE(loss_head_block_rows, std::int64_t)
+LS_NO_CUDA_SIZE(paged_attention_scratch_elements, PagedAttentionShape)
+LS_NO_CUDA_SIZE(rms_norm_backward_scratch_elements, RmsNormShape)
+
+std::string kernel_libraries() { return "none"; }
+
 #undef LS_NO_CUDA
+#undef LS_NO_CUDA_SIZE
 
 }  // namespace longstride::ops::cuda

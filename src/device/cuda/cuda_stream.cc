@@ -1,0 +1,51 @@
+#include "device/cuda/cuda_stream.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "device/cuda/check.h"
+
+namespace longstride::cuda {
+namespace {
+
+constexpr std::int64_t kDownloadBytes = std::int64_t{16} << 20;
+
+}  // namespace
+
+CudaStream::CudaStream(int multiprocessors)
+    : Stream(DeviceKind::kCuda), multiprocessors_(multiprocessors) {
+  LS_CUDA(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking));
+  ring_ = std::make_unique<TransferRing>(handle_);
+  LS_CUDA(cudaHostAlloc(reinterpret_cast<void**>(&downloads_), kDownloadBytes, cudaHostAllocDefault));
+  deliveries_.reserve(4096);
+}
+
+CudaStream::~CudaStream() {
+  cudaStreamSynchronize(handle_);
+  extension_.reset();
+  ring_.reset();
+  cudaFreeHost(downloads_);
+  cudaStreamDestroy(handle_);
+}
+
+void CudaStream::synchronize() {
+  LS_CUDA(cudaStreamSynchronize(handle_));
+  for (const Delivery& d : deliveries_)
+    std::memcpy(d.host, d.staged, static_cast<std::size_t>(d.bytes));
+  deliveries_.clear();
+  staged_ = 0;
+}
+
+void CudaStream::copy_to_host_later(void* host, const void* device, std::int64_t bytes) {
+  for (std::int64_t done = 0; done < bytes;) {
+    if (staged_ == kDownloadBytes || deliveries_.size() == deliveries_.capacity()) synchronize();
+    const std::int64_t n = std::min(bytes - done, kDownloadBytes - staged_);
+    LS_CUDA(cudaMemcpyAsync(downloads_ + staged_, static_cast<const std::byte*>(device) + done,
+                            static_cast<std::size_t>(n), cudaMemcpyDeviceToHost, handle_));
+    deliveries_.push_back({static_cast<std::byte*>(host) + done, downloads_ + staged_, n});
+    staged_ += n;
+    done += n;
+  }
+}
+
+}  // namespace longstride::cuda

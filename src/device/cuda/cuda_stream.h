@@ -1,0 +1,81 @@
+// The stream of a CUDA device, as operations see it: the queue itself, small uploads that do not
+// wait, and the place where libraries keep their handles.
+//
+// Not thread-safe: the thread that runs the step owns it.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/error.h"
+#include "device/cuda/transfer_ring.h"
+#include "device/device.h"
+
+namespace longstride::cuda {
+
+// What operations keep per stream (library handles, their workspaces). Made at first use.
+class StreamExtension {
+ public:
+  virtual ~StreamExtension() = default;
+};
+
+class CudaStream final : public Stream {
+ public:
+  explicit CudaStream(int multiprocessors);
+  CudaStream(const CudaStream&) = delete;
+  CudaStream& operator=(const CudaStream&) = delete;
+  ~CudaStream() override;
+
+  // Waits for the queue, then delivers what copy_to_host_later asked for.
+  void synchronize() override;
+  cudaStream_t handle() const { return handle_; }
+  int multiprocessors() const { return multiprocessors_; }
+
+  // A copy of host data in device memory, in stream order; `host` may change at once. Valid for the
+  // operations queued until the ring comes round.
+  template <class T>
+  const T* upload(const T* host, std::int64_t count) {
+    return static_cast<const T*>(upload_bytes(host, count * static_cast<std::int64_t>(sizeof(T))));
+  }
+  const void* upload_bytes(const void* host, std::int64_t bytes) {
+    return ring_->upload(host, bytes);
+  }
+  // Copies host data to `device` in stream order without waiting; `host` may change at once.
+  void copy_from_host(void* device, const void* host, std::int64_t bytes) {
+    ring_->copy_to(device, host, bytes);
+  }
+  // `host` holds the data after the next synchronize().
+  void copy_to_host_later(void* host, const void* device, std::int64_t bytes);
+
+  // The extension made by `make` at the first call. One type of extension per stream.
+  StreamExtension& extension(const std::function<std::unique_ptr<StreamExtension>()>& make) {
+    if (!extension_) extension_ = make();
+    return *extension_;
+  }
+
+ private:
+  struct Delivery {
+    void* host;
+    const std::byte* staged;
+    std::int64_t bytes;
+  };
+  cudaStream_t handle_ = nullptr;
+  int multiprocessors_;
+  std::unique_ptr<TransferRing> ring_;
+  std::byte* downloads_ = nullptr;  // pinned
+  std::int64_t staged_ = 0;         // bytes of it that wait for delivery
+  std::vector<Delivery> deliveries_;
+  std::unique_ptr<StreamExtension> extension_;
+};
+
+// The CUDA stream behind `stream`, which must be one.
+inline CudaStream& cuda_stream(Stream& stream) {
+  LS_CHECK(stream.kind() == DeviceKind::kCuda, "not a CUDA stream");
+  return static_cast<CudaStream&>(stream);
+}
+
+}  // namespace longstride::cuda

@@ -1,0 +1,60 @@
+#include "device/cuda/transfer_ring.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "device/cuda/check.h"
+
+namespace longstride::cuda {
+
+TransferRing::TransferRing(cudaStream_t stream) : stream_(stream) {
+  LS_CUDA(cudaHostAlloc(reinterpret_cast<void**>(&host_), kParts * kPartBytes, cudaHostAllocDefault));
+  LS_CUDA(cudaMalloc(reinterpret_cast<void**>(&device_), kParts * kPartBytes));
+  for (cudaEvent_t& event : left_)
+    LS_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+}
+
+TransferRing::~TransferRing() {
+  for (cudaEvent_t event : left_) cudaEventDestroy(event);
+  cudaFree(device_);
+  cudaFreeHost(host_);
+}
+
+std::int64_t TransferRing::reserve(std::int64_t bytes) {
+  LS_CHECK(bytes >= 0 && bytes <= kPartBytes, "{} bytes at once through a ring of parts of {}",
+           bytes, kPartBytes);
+  const std::int64_t aligned = (bytes + 255) / 256 * 256, part = at_ / kPartBytes;
+  if (at_ % kPartBytes + aligned > kPartBytes || at_ == kParts * kPartBytes) {
+    const auto leaving = static_cast<std::size_t>(std::min<std::int64_t>(part, kParts - 1));
+    LS_CUDA(cudaEventRecord(left_[leaving], stream_));
+    const std::size_t entering = (leaving + 1) % kParts;
+    at_ = static_cast<std::int64_t>(entering) * kPartBytes;
+    // An event never recorded counts as passed.
+    LS_CUDA(cudaEventSynchronize(left_[entering]));
+  }
+  const std::int64_t offset = at_;
+  at_ += aligned;
+  return offset;
+}
+
+const std::byte* TransferRing::upload(const void* host, std::int64_t bytes) {
+  const std::int64_t offset = reserve(bytes);
+  if (bytes == 0) return device_ + offset;
+  std::memcpy(host_ + offset, host, static_cast<std::size_t>(bytes));
+  LS_CUDA(cudaMemcpyAsync(device_ + offset, host_ + offset, static_cast<std::size_t>(bytes),
+                          cudaMemcpyHostToDevice, stream_));
+  return device_ + offset;
+}
+
+void TransferRing::copy_to(void* device, const void* host, std::int64_t bytes) {
+  for (std::int64_t done = 0; done < bytes; done += kPartBytes) {
+    const std::int64_t n = std::min(kPartBytes, bytes - done), offset = reserve(n);
+    std::memcpy(host_ + offset, static_cast<const std::byte*>(host) + done,
+                static_cast<std::size_t>(n));
+    LS_CUDA(cudaMemcpyAsync(static_cast<std::byte*>(device) + done, host_ + offset,
+                            static_cast<std::size_t>(n), cudaMemcpyHostToDevice, stream_));
+  }
+}
+
+}  // namespace longstride::cuda

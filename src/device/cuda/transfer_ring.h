@@ -1,0 +1,41 @@
+// A ring of pinned host memory with a device copy of equal size: small host data reaches the device
+// in stream order while the host goes on at once.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace longstride::cuda {
+
+class TransferRing {
+ public:
+  explicit TransferRing(cudaStream_t stream);
+  TransferRing(const TransferRing&) = delete;
+  TransferRing& operator=(const TransferRing&) = delete;
+  ~TransferRing();
+
+  // The most that one call may carry.
+  static constexpr std::int64_t kPartBytes = std::int64_t{8} << 20;
+
+  // Device memory that holds a copy of `host` for the operations queued next: until kParts - 1
+  // parts of further uploads have gone by.
+  const std::byte* upload(const void* host, std::int64_t bytes);
+  // The same data to a place of the caller's; any size.
+  void copy_to(void* device, const void* host, std::int64_t bytes);
+
+ private:
+  static constexpr int kParts = 4;
+  // Pinned room for `bytes`, free to be written; the offset is the same on the device.
+  std::int64_t reserve(std::int64_t bytes);
+
+  cudaStream_t stream_;
+  std::byte* host_ = nullptr;
+  std::byte* device_ = nullptr;
+  std::int64_t at_ = 0;
+  std::array<cudaEvent_t, kParts> left_{};  // recorded when the ring left a part
+};
+
+}  // namespace longstride::cuda

@@ -1,0 +1,294 @@
+// Segmented attention around cuDNN's kernels.
+//   T queries   H query heads   K KV heads   C head size   S keys of a segment
+#include "ops/cuda/attention_segments.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "device/cuda/check.h"
+#include "ops/cuda/attention_cudnn.h"
+#include "ops/cuda/library_context.h"
+#include "ops/cuda/vector_access.cuh"
+
+namespace longstride::ops::cuda {
+namespace {
+
+using longstride::cuda::cuda_stream;
+
+constexpr int kThreads = 256;
+constexpr int kWide = vector_width<bf16>;
+
+// A segment of the range: keys [begin, end), the last one with the chunk's own.
+struct Segment {
+  std::int64_t begin, end;
+  bool last;
+};
+
+// Calls f for each segment, in order. A window's keys are few: they are one segment.
+template <class F>
+void for_segments(const KeyRange& range, std::int64_t chunk_begin, std::int64_t tokens, const F& f) {
+  const std::int64_t end = chunk_begin + tokens;
+  for (std::int64_t begin = range.first_key; begin < end;) {
+    std::int64_t next = (begin / kSegmentTokens + 1) * kSegmentTokens;
+    // Chunks and segments may cross: queries are masked in the last segment alone, so it begins at
+    // the chunk or before.
+    if (range.window > 0 || next > chunk_begin) next = end;
+    f(Segment{begin, next, next == end});
+    begin = next;
+  }
+}
+
+// out = partial, or merged with what was summed before; rows are (token, head), one per warp.
+__global__ void __launch_bounds__(kThreads)
+    merge_kernel(const bf16* __restrict__ partial_THC, const float* __restrict__ partial_lse_HT,
+                 float* __restrict__ sum_THC, float* __restrict__ lse_HT, bf16* __restrict__ out_THC,
+                 std::int64_t T, std::int64_t H, std::int64_t C, bool first, bool last) {
+  const std::int64_t row = (blockIdx.x * static_cast<std::int64_t>(kThreads) + threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  if (row >= T * H) return;
+  const std::int64_t stat = row % H * T + row / H;
+  const float theirs = partial_lse_HT[stat], ours = first ? -INFINITY : lse_HT[stat];
+  const float top = fmaxf(theirs, ours);
+  const float sum = expf(theirs - top) + expf(ours - top), lse = top + logf(sum);
+  const float new_share = expf(theirs - lse), old_share = first ? 0.0f : expf(ours - lse);
+  for (std::int64_t c = lane * 4; c < C; c += 128) {
+    float x[4], y[4] = {};
+    load_floats<4>(partial_THC + row * C + c, x);
+    if (!first) load_floats<4>(sum_THC + row * C + c, y);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) y[i] = x[i] * new_share + y[i] * old_share;
+    if (last)
+      store_floats<4>(y, out_THC + row * C + c);
+    else
+      store_floats<4>(y, sum_THC + row * C + c);
+  }
+  __syncwarp();
+  if (lane == 0) lse_HT[stat] = lse;
+}
+
+// sum = (or +=) partial; where `last`, the rounded sum goes to `out` instead.
+__global__ void __launch_bounds__(kThreads)
+    add_dq_kernel(const bf16* __restrict__ partial, float* __restrict__ sum, bf16* __restrict__ out,
+                  std::int64_t n, bool first, bool last) {
+  const std::int64_t i = (blockIdx.x * static_cast<std::int64_t>(kThreads) + threadIdx.x) * 4;
+  if (i >= n) return;
+  float x[4], y[4] = {};
+  load_floats<4>(partial + i, x);
+  if (!first) load_floats<4>(sum + i, y);
+#pragma unroll
+  for (int k = 0; k < 4; ++k) y[k] += x[k];
+  if (last)
+    store_floats<4>(y, out + i);
+  else
+    store_floats<4>(y, sum + i);
+}
+
+// Pages to or from a contiguous run that holds the same elements in the same order. One block row
+// (blockIdx.y) per page, the last page cut at `elements` of the run.
+template <class Page, class F>
+__device__ void for_page_elements(std::byte* base, const std::int32_t* slots, std::int64_t page_bytes,
+                                  std::int64_t page_elements, std::int64_t elements, const F& f) {
+  const std::int64_t page = blockIdx.y;
+  auto* const at = reinterpret_cast<Page*>(base + slots[page] * page_bytes);
+  const std::int64_t count = min(page_elements, elements - page * page_elements);
+  for (std::int64_t i = (blockIdx.x * static_cast<std::int64_t>(kThreads) + threadIdx.x) * kWide;
+       i < count; i += static_cast<std::int64_t>(gridDim.x) * kThreads * kWide)
+    f(at + i, page * page_elements + i);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    gather_kernel(std::byte* base, const std::int32_t* slots, std::int64_t page_bytes,
+                  std::int64_t page_elements, std::int64_t elements, bf16* __restrict__ run) {
+  for_page_elements<const bf16>(base, slots, page_bytes, page_elements, elements,
+                                [&](const bf16* page, std::int64_t i) {
+                                  Packed<bf16, kWide>::load(page).store(run + i);
+                                });
+}
+
+// pages += run
+template <class G>
+__global__ void __launch_bounds__(kThreads)
+    add_to_pages_kernel(std::byte* base, const std::int32_t* slots, std::int64_t page_bytes,
+                        std::int64_t page_elements, std::int64_t elements,
+                        const bf16* __restrict__ run) {
+  for_page_elements<G>(base, slots, page_bytes, page_elements, elements,
+                       [&](G* page, std::int64_t i) {
+                         float x[kWide], y[kWide];
+                         load_floats<kWide>(run + i, x);
+                         load_floats<kWide>(page, y);
+#pragma unroll
+                         for (int k = 0; k < kWide; ++k) y[k] += x[k];
+                         store_floats<kWide>(y, page);
+                       });
+}
+
+dim3 page_grid(std::int64_t pages, std::int64_t page_elements) {
+  LS_CHECK(pages <= 65535, "{} pages in a segment", pages);
+  return dim3(static_cast<unsigned>(std::clamp<std::int64_t>(page_elements / (kThreads * kWide * 4), 1, 64)),
+              static_cast<unsigned>(pages));
+}
+
+bool contiguous(const PagesView& pages, std::int64_t first, std::int64_t end) {
+  for (std::int64_t p = first; p + 1 < end; ++p)
+    if (pages.slots[p + 1] != pages.slots[p] + 1) return false;
+  return true;
+}
+
+std::int64_t floats_for(std::int64_t elements, DType t) {
+  return ceil_div(elements * size_of(t), 256) * 64;
+}
+
+// What a call needs of its shapes, scratch and stream.
+class Call {
+ public:
+  Call(Stream& stream, const ConstView& q_THC, const PagesView& kv, const VisitsView& visits,
+       const KeyRange& range, float scale, const View& scratch)
+      : stream_(cuda_stream(stream)),
+        cudnn_(libraries_of(stream).attention(stream)),
+        kv_(kv),
+        visits_(visits),
+        range_(range),
+        scale_(scale),
+        T(q_THC.dim(0)),
+        H(q_THC.dim(1)),
+        C(q_THC.dim(2)) {
+    float* at = scratch.as<float>();
+    const auto take = [&](std::int64_t floats) { return std::exchange(at, at + floats); };
+    sum = take(floats_for(T * H * C, DType::kF32));
+    partial = reinterpret_cast<bf16*>(take(floats_for(T * H * C, DType::kBF16)));
+    partial_lse = take(floats_for(T * H, DType::kF32));
+    staged_ = reinterpret_cast<bf16*>(take(floats_for(segment_elements(), DType::kBF16)));
+    gradients = reinterpret_cast<bf16*>(take(floats_for(segment_elements(), DType::kBF16)));
+    LS_CHECK(at - scratch.as<float>() <= scratch.elements(), "scratch {}", scratch.elements());
+  }
+
+  std::int64_t segment_elements() const { return (kSegmentTokens + T) * kv_.token_stride(); }
+  cudaStream_t handle() const { return stream_.handle(); }
+  CudnnAttention& cudnn() const { return cudnn_; }
+
+  RunShape shape(const Segment& s) const {
+    return {T, s.end - s.begin, H, kv_.kv_heads, C, kv_.token_stride(), s.last, range_.window, scale_};
+  }
+  bool supported(bool deterministic) const {
+    bool good = true;
+    for_segments(range_, visits_.chunk_begin, T, [&](const Segment& s) {
+      good = good && (s.end - s.begin) * kv_.token_stride() <= segment_elements() &&
+             cudnn_.supports(shape(s), deterministic);
+    });
+    return good;
+  }
+  template <class F>
+  void each_segment(const F& f) const {
+    for_segments(range_, visits_.chunk_begin, T, f);
+  }
+  bool single(const Segment& s) const { return s.begin == range_.first_key && s.last; }
+  bool first(const Segment& s) const { return s.begin == range_.first_key; }
+
+  // The segment's keys, one after another; its values follow each key.
+  const bf16* keys(const Segment& s) const {
+    const std::int64_t P = kv_.page_tokens, first = s.begin / P, end = ceil_div(s.end, P);
+    const std::int64_t skipped = s.begin % P * kv_.token_stride();
+    if (contiguous(kv_, first, end)) return reinterpret_cast<const bf16*>(kv_.plane(first, 0)) + skipped;
+    const std::int64_t elements = s.end * kv_.token_stride() - first * P * kv_.token_stride();
+    gather_kernel<<<page_grid(end - first, P * kv_.token_stride()), kThreads, 0, handle()>>>(
+        kv_.base, stream_.upload(kv_.slots + first, end - first), kv_.page_bytes,
+        P * kv_.token_stride(), elements, staged_);
+    LS_CUDA_LAUNCHED();
+    return staged_ + skipped;
+  }
+  // Where the segment's key gradients go: the run that add_gradients adds, from the page's start on.
+  bf16* gradients_of(const Segment& s) const {
+    return gradients + s.begin % kv_.page_tokens * kv_.token_stride();
+  }
+  void add_gradients(const Segment& s, const PagesView& to) const {
+    const std::int64_t P = kv_.page_tokens, first = s.begin / P, end = ceil_div(s.end, P);
+    const std::int64_t skipped = s.begin % P * kv_.token_stride();
+    // The keys before the segment's first in its first page get nothing.
+    if (skipped > 0)
+      LS_CUDA(cudaMemsetAsync(gradients, 0, static_cast<std::size_t>(skipped) * sizeof(bf16), handle()));
+    const std::int64_t elements = (s.end - first * P) * kv_.token_stride();
+    const dim3 grid = page_grid(end - first, P * kv_.token_stride());
+    const std::int32_t* slots = stream_.upload(to.slots + first, end - first);
+    dispatch_activation(to.dtype, [&](auto type) {
+      using G = typename decltype(type)::type;
+      add_to_pages_kernel<G><<<grid, kThreads, 0, handle()>>>(
+          to.base, slots, to.page_bytes, P * kv_.token_stride(), elements, gradients);
+    });
+    LS_CUDA_LAUNCHED();
+  }
+
+ private:
+  longstride::cuda::CudaStream& stream_;
+  CudnnAttention& cudnn_;
+  const PagesView& kv_;
+  const VisitsView& visits_;
+  const KeyRange& range_;
+  float scale_;
+  bf16* staged_;
+
+ public:
+  const std::int64_t T, H, C;
+  float *sum, *partial_lse;  // of results that are merged
+  bf16 *partial, *gradients;
+};
+
+}  // namespace
+
+std::int64_t segmented_attention_scratch_elements(const PagedAttentionShape& s) {
+  const std::int64_t rows = s.tokens * s.query_heads,
+                     run = (kSegmentTokens + s.tokens) * 2 * s.kv_heads * s.head_size;
+  return floats_for(rows * s.head_size, DType::kF32) + floats_for(rows * s.head_size, DType::kBF16) +
+         floats_for(rows, DType::kF32) + 2 * floats_for(run, DType::kBF16);
+}
+
+bool segmented_attention_forward(Stream& stream, const PagedAttentionForward& a,
+                                 const KeyRange& range) {
+  const Call call(stream, a.q_THC, a.kv, a.visits, range, a.scale, a.scratch);
+  if (!call.supported(a.exact)) return false;
+  call.each_segment([&](const Segment& s) {
+    const bf16* k = call.keys(s);
+    const bool single = call.single(s);
+    call.cudnn().forward(call.shape(s), {.q = a.q_THC.data(),
+                                         .k = k,
+                                         .v = k + a.kv.row_elements(),
+                                         .out = single ? a.out_THC.data() : call.partial,
+                                         .lse = single ? a.lse_HT.as<float>() : call.partial_lse});
+    if (single) return;
+    merge_kernel<<<grid_size(ceil_div(call.T * call.H * 32, kThreads)), kThreads, 0, call.handle()>>>(
+        call.partial, call.partial_lse, call.sum, a.lse_HT.as<float>(), a.out_THC.as<bf16>(), call.T,
+        call.H, call.C, call.first(s), s.last);
+    LS_CUDA_LAUNCHED();
+  });
+  return true;
+}
+
+bool segmented_attention_backward(Stream& stream, const PagedAttentionBackward& a,
+                                  const KeyRange& range) {
+  const Call call(stream, a.q_THC, a.kv, a.visits, range, a.scale, a.scratch);
+  if (!call.supported(a.exact)) return false;
+  call.each_segment([&](const Segment& s) {
+    const bf16* k = call.keys(s);
+    bf16* dk = call.gradients_of(s);
+    const bool single = call.single(s);
+    call.cudnn().backward(call.shape(s),
+                          {.q = a.q_THC.data(),
+                           .k = k,
+                           .v = k + a.kv.row_elements(),
+                           .out = a.out_THC.data(),
+                           .dout = a.dout_THC.data(),
+                           .lse = a.lse_HT.as<float>(),
+                           .dq = single ? a.dq_THC.data() : call.partial,
+                           .dk = dk,
+                           .dv = dk + a.kv.row_elements()},
+                          a.exact);
+    call.add_gradients(s, a.kv_gradient);
+    if (single) return;
+    const std::int64_t n = call.T * call.H * call.C;
+    add_dq_kernel<<<grid_size(ceil_div(n, kThreads * 4)), kThreads, 0, call.handle()>>>(
+        call.partial, call.sum, a.dq_THC.as<bf16>(), n, call.first(s), s.last);
+    LS_CUDA_LAUNCHED();
+  });
+  return true;
+}
+
+}  // namespace longstride::ops::cuda

@@ -1,0 +1,64 @@
+// Matrix products by cuBLASLt, row-major. What a product needs besides its pointers is made once per
+// shape and kept.
+#pragma once
+
+#include <cublasLt.h>
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "device/device.h"
+#include "tensor/dtype.h"
+
+namespace longstride::ops::cuda {
+
+// Everything that decides how a product is computed. op(A) is [m, k], op(B) [k, n]; a transposed
+// operand is stored the other way round. Rows of an operand are ld elements apart.
+struct GemmShape {
+  std::int64_t m = 0, n = 0, k = 0;
+  bool trans_a = false, trans_b = false;
+  std::int64_t lda = 0, ldb = 0, ldd = 0;
+  DType in = DType::kF32;   // of A, B
+  DType out = DType::kF32;  // of D, C and the bias
+  bool bias = false;        // one value per column of D
+  bool add = false;         // D = ... + C
+  int alignment = 16;       // bytes that all addresses and row lengths are multiples of
+
+  auto operator<=>(const GemmShape&) const = default;
+};
+
+struct GemmPlan {
+  cublasLtMatmulDesc_t operation = nullptr;
+  cublasLtMatrixLayout_t a = nullptr, b = nullptr, d = nullptr;
+  cublasLtMatmulAlgo_t algorithm{};
+
+  GemmPlan() = default;
+  GemmPlan(const GemmPlan&) = delete;
+  GemmPlan& operator=(const GemmPlan&) = delete;
+  ~GemmPlan();
+};
+
+class GemmPlans {
+ public:
+  // The plan for a shape, made at the first call: cuBLASLt's first choice within `workspace_bytes`.
+  const GemmPlan& find(cublasLtHandle_t blas, const GemmShape& shape, std::int64_t workspace_bytes);
+  void clear() { plans_.clear(); }
+
+ private:
+  std::map<GemmShape, std::unique_ptr<GemmPlan>> plans_;
+};
+
+// D = op(A) op(B) (+ bias) (+ C), sums in F32. C may be D. Nothing where m or n is 0.
+struct Gemm {
+  GemmShape shape;  // alignment is found out here
+  const void* a = nullptr;
+  const void* b = nullptr;
+  const void* bias = nullptr;  // null: none
+  const void* c = nullptr;     // null: none
+  void* d = nullptr;
+};
+void gemm(Stream& stream, Gemm g);
+
+}  // namespace longstride::ops::cuda

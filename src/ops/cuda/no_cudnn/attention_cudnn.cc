@@ -1,0 +1,21 @@
+// Linked in place of cudnn/ where the build has no cuDNN: it takes no shape, so our own kernels do
+// all attention.
+#include "ops/cuda/attention_cudnn.h"
+
+#include "base/error.h"
+
+namespace longstride::ops::cuda {
+
+struct CudnnAttention::Plans {};
+
+CudnnAttention::CudnnAttention(Stream&) {}
+CudnnAttention::~CudnnAttention() = default;
+bool CudnnAttention::supports(const RunShape&, bool) { return false; }
+void CudnnAttention::forward(const RunShape&, const RunForward&) { LS_CHECK(false, "no cuDNN"); }
+void CudnnAttention::backward(const RunShape&, const RunBackward&, bool) {
+  LS_CHECK(false, "no cuDNN");
+}
+std::int64_t CudnnAttention::workspace_bytes() const { return 0; }
+std::string cudnn_version() { return "none"; }
+
+}  // namespace longstride::ops::cuda

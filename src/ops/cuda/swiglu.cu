@@ -1,0 +1,96 @@
+// SwiGLU: the contract is in ops/swiglu.h. Both directions read and write each element once.
+#include "ops/swiglu.h"
+
+#include "ops/cuda/for_elements.cuh"
+
+namespace longstride::ops::cuda {
+namespace {
+
+template <class E>
+struct ForwardBody {
+  const E *gate, *up;
+  E* y;
+
+  static constexpr int kWidth = vector_width<E>;
+  template <int N>
+  struct Inputs {
+    Packed<E, N> gate, up;
+  };
+  template <int N>
+  __device__ Inputs<N> load(std::int64_t i) const {
+    return {Packed<E, N>::load(gate + i), Packed<E, N>::load(up + i)};
+  }
+  template <int N>
+  __device__ void store(std::int64_t i, const Inputs<N>& inputs) const {
+    float g[N], u[N];
+    inputs.gate.unpack(g);
+    inputs.up.unpack(u);
+#pragma unroll
+    for (int j = 0; j < N; ++j) g[j] = g[j] / (1.0f + expf(-g[j])) * u[j];
+    store_floats<N>(g, y + i);
+  }
+};
+
+template <class E>
+struct BackwardBody {
+  const E *dy, *gate, *up;
+  E *dgate, *dup;
+
+  static constexpr int kWidth = vector_width<E>;
+  template <int N>
+  struct Inputs {
+    Packed<E, N> dy, gate, up;
+  };
+  template <int N>
+  __device__ Inputs<N> load(std::int64_t i) const {
+    return {Packed<E, N>::load(dy + i), Packed<E, N>::load(gate + i), Packed<E, N>::load(up + i)};
+  }
+  template <int N>
+  __device__ void store(std::int64_t i, const Inputs<N>& inputs) const {
+    float d[N], g[N], u[N];
+    inputs.dy.unpack(d);
+    inputs.gate.unpack(g);
+    inputs.up.unpack(u);
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      const float sigmoid = 1.0f / (1.0f + expf(-g[j]));
+      u[j] = d[j] * u[j] * sigmoid * (1.0f + g[j] * (1.0f - sigmoid));
+      d[j] = d[j] * g[j] * sigmoid;
+    }
+    store_floats<N>(u, dgate + i);
+    store_floats<N>(d, dup + i);
+  }
+};
+
+}  // namespace
+
+void swiglu_forward(Stream& stream, const SwigluForward& args) {
+  const Shape& shape = args.gate_TF.shape();
+  LS_CHECK(args.up_TF.shape() == shape && args.y_TF.shape() == shape, "gate {} up {} y {}",
+           shape.to_string(), args.up_TF.shape().to_string(), args.y_TF.shape().to_string());
+  dispatch_activation(args.gate_TF.dtype(), [&](auto type) {
+    using E = typename decltype(type)::type;
+    for_elements<2>(stream, shape.elements(),
+                    aligned({args.gate_TF.data(), args.up_TF.data(), args.y_TF.data()}),
+                    ForwardBody<E>{args.gate_TF.as<E>(), args.up_TF.as<E>(), args.y_TF.as<E>()});
+  });
+}
+
+void swiglu_backward(Stream& stream, const SwigluBackward& args) {
+  const Shape& shape = args.gate_TF.shape();
+  LS_CHECK(args.up_TF.shape() == shape && args.dy_TF.shape() == shape &&
+               args.dgate_TF.shape() == shape && args.dup_TF.shape() == shape,
+           "gate {} up {} dy {} dgate {} dup {}", shape.to_string(), args.up_TF.shape().to_string(),
+           args.dy_TF.shape().to_string(), args.dgate_TF.shape().to_string(),
+           args.dup_TF.shape().to_string());
+  dispatch_activation(args.gate_TF.dtype(), [&](auto type) {
+    using E = typename decltype(type)::type;
+    for_elements<2>(stream, shape.elements(),
+                    aligned({args.dy_TF.data(), args.gate_TF.data(), args.up_TF.data(),
+                             args.dgate_TF.data(), args.dup_TF.data()}),
+                    BackwardBody<E>{args.dy_TF.as<E>(), args.gate_TF.as<E>(), args.up_TF.as<E>(),
+                                    args.dgate_TF.as<E>(), args.dup_TF.as<E>()});
+  });
+}
+
+}  // namespace longstride::ops::cuda
