@@ -55,6 +55,8 @@ std::int64_t parse_size(std::string_view text, std::string_view what) {
   }
   const double value = number * factor;
   if (!(value < 9.2e18)) throw bad("it is too large");
+  // 1.1K has no exact value and means the nearest; without a unit a fraction means nothing.
+  if (factor == 1 && value != std::floor(value)) throw bad("a fraction needs a unit");
   return static_cast<std::int64_t>(std::llround(value));
 }
 

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <condition_variable>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <fstream>
 #include <memory>
@@ -38,8 +40,10 @@ int usable_cores() {
 
 int default_threads() {
   if (const char* text = std::getenv("LONGSTRIDE_THREADS")) {
-    const int n = std::atoi(text);
-    if (n < 1 || n > 1024)
+    int n = 0;
+    const char* end = text + std::strlen(text);
+    const auto [last, error] = std::from_chars(text, end, n);
+    if (error != std::errc() || last != end || n < 1 || n > 1024)
       throw Error(fmt::format("LONGSTRIDE_THREADS is '{}'", text),
                   "set it to a number from 1 to 1024, or unset it");
     return n;

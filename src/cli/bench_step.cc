@@ -20,10 +20,11 @@ namespace longstride::cli {
 namespace {
 
 struct Options {
-  std::string preset, context, chunk = "1024", page = "128", attention = "dense", window,
-                               dtype = "f32", json, device = "auto";
+  std::string preset, context, chunk, page = "128", attention = "dense", window, dtype, json,
+                                      device = "auto";
   std::int64_t layers = 0, repeat = 1, keep_chunks = 1;
   bool rebuild_feed_forward = false;
+  NumericsChoice numerics;
 };
 
 ModelConfig shape_of(const Options& o) {
@@ -43,6 +44,21 @@ ModelConfig shape_of(const Options& o) {
   return config;
 }
 
+// What an H200 does at most in dense bf16 products, by its datasheet.
+constexpr double kH200Tflops = 989;
+
+// Arithmetic that a step does beyond the model's: the layers of all chunks but the kept ones run
+// forward a second time.
+double recomputed_flops(const ModelConfig& config, const NumericsRecord& numerics,
+                        std::int64_t context, const Options& o) {
+  const std::int64_t chunks = (context + numerics.chunk_tokens - 1) / numerics.chunk_tokens;
+  const std::int64_t again[] = {std::max<std::int64_t>(0, chunks - o.keep_chunks) *
+                                numerics.chunk_tokens};
+  ModelConfig layers = config;
+  layers.vocabulary = 0;  // no head
+  return flops_of(layers, again) / 3;
+}
+
 struct Timing {
   double total = 0;
   SequenceResult result;
@@ -53,8 +69,16 @@ int bench_step(const Options& o) {
   const std::int64_t context = parse_size(o.context, "--context");
   if (context < 2) throw Error(fmt::format("--context is {}", context), "give at least 2 tokens");
   const std::unique_ptr<Device> device = make_device(o.device);
-  const NumericsRecord numerics = choose_numerics(*device, config, parse_size(o.chunk, "--chunk"),
-                                                  parse_size(o.page, "--page"));
+  // A GPU wants larger products, and reads weights as it computes.
+  const bool bf16 = device->computes_in_bf16();
+  const std::string chunk = !o.chunk.empty() ? o.chunk
+                            : bf16           ? "4096"
+                                             : "1024",
+                    dtype_name = !o.dtype.empty() ? o.dtype
+                                 : bf16           ? "bf16"
+                                                  : "f32";
+  const NumericsRecord numerics = choose_numerics(*device, config, parse_size(chunk, "--chunk"),
+                                                  parse_size(o.page, "--page"), o.numerics);
   if (const std::int64_t kv = kv_bytes_needed(config, numerics, context),
       free = device->available_bytes();
       kv > free)
@@ -62,12 +86,12 @@ int bench_step(const Options& o) {
                             o.context, format_bytes(static_cast<double>(kv)),
                             format_bytes(static_cast<double>(free))),
                 "give a shorter --context or fewer --layers");
-  const DType dtype = o.dtype == "bf16"  ? DType::kBF16
-                      : o.dtype == "f16" ? DType::kF16
-                                         : DType::kF32;
+  const DType dtype = dtype_name == "bf16"  ? DType::kBF16
+                      : dtype_name == "f16" ? DType::kF16
+                                            : DType::kF32;
   ParameterSet weights(*device, config, dtype, "weights"),
       gradients(*device, config, DType::kF32, "gradients");
-  initialize_random(weights, config, 0);
+  initialize_repeating(weights, config, 0);
   gradients.zero();
 
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(context)), targets(tokens.size(), -100);
@@ -95,52 +119,68 @@ int bench_step(const Options& o) {
 
   const std::int64_t lengths[] = {context};
   const StepMemory& m = runner.memory();
-  OrderedJson json = {{"preset", o.preset},
-                      {"context", context},
-                      {"chunk", numerics.chunk_tokens},
-                      {"page", numerics.page_tokens},
-                      {"attention", o.attention},
-                      {"window", config.windows.front()},
-                      {"rebuild_feed_forward", o.rebuild_feed_forward},
-                      {"layers", config.layers},
-                      {"device", device->name()},
-                      {"threads", thread_count()},
-                      {"repeat", o.repeat},
-                      {"loss", best.result.loss_sum / static_cast<double>(best.result.counted)},
-                      {"tokens_per_s", static_cast<double>(context) / best.total},
-                      {"model_tflops", flops_of(config, lengths) / best.total * 1e-12},
-                      {"seconds",
-                       {{"total", best.total},
-                        {"forward", best.result.forward_s},
-                        {"recompute", best.result.recompute_s},
-                        {"backward", best.result.backward_s}}},
-                      {"memory",
-                       {{"weights", weights.bytes()},
-                        {"gradients", gradients.bytes()},
-                        {"kv_pages", m.kv_pages},
-                        {"kv_gradient_pages", m.kv_gradient_pages},
-                        {"workspace", m.workspace},
-                        {"workspace_bound", m.workspace_bound},
-                        {"kv_pages_peak", runner.store().kv_pool().peak()},
-                        {"kv_gradient_pages_peak", runner.store().gradient_pool().peak()},
-                        {"planned_step_bytes", m.total()},
-                        {"baseline_rss", baseline_rss},
-                        {"peak_rss", peak_rss},
-                        {"peak_rss_is_of_the_step", own_peak},
-                        {"step_bytes", peak_rss - baseline_rss}}},
-                      {"numerics", to_json(numerics)}};
+  const double model_tflops = flops_of(config, lengths) / best.total * 1e-12,
+               hardware_tflops =
+                   (flops_of(config, lengths) + recomputed_flops(config, numerics, context, o)) /
+                   best.total * 1e-12;
+  // On the CPU the step's memory is what the process grew by; on a device of its own, what was
+  // allocated there.
+  const bool shares_memory = device->kind() == DeviceKind::kCpu;
+  const std::int64_t step_bytes =
+      shares_memory ? peak_rss - baseline_rss
+                    : device->allocated_bytes() - weights.bytes() - gradients.bytes();
+  OrderedJson json = {
+      {"preset", o.preset},
+      {"context", context},
+      {"chunk", numerics.chunk_tokens},
+      {"page", numerics.page_tokens},
+      {"attention", o.attention},
+      {"window", config.windows.front()},
+      {"rebuild_feed_forward", o.rebuild_feed_forward},
+      {"layers", config.layers},
+      {"device", device->name()},
+      {"threads", thread_count()},
+      {"repeat", o.repeat},
+      {"loss", best.result.loss_sum / static_cast<double>(best.result.counted)},
+      {"weights_dtype", dtype_name},
+      {"tokens_per_s", static_cast<double>(context) / best.total},
+      {"model_tflops", model_tflops},
+      {"hardware_tflops", hardware_tflops},
+      {"model_flop_utilization", shares_memory ? Json() : Json(model_tflops / kH200Tflops)},
+      {"seconds",
+       {{"total", best.total},
+        {"forward", best.result.forward_s},
+        {"recompute", best.result.recompute_s},
+        {"backward", best.result.backward_s}}},
+      {"memory",
+       {{"weights", weights.bytes()},
+        {"gradients", gradients.bytes()},
+        {"kv_pages", m.kv_pages},
+        {"kv_gradient_pages", m.kv_gradient_pages},
+        {"workspace", m.workspace},
+        {"workspace_bound", m.workspace_bound},
+        {"kv_pages_peak", runner.store().kv_pool().peak()},
+        {"kv_gradient_pages_peak", runner.store().gradient_pool().peak()},
+        {"planned_step_bytes", m.total()},
+        {"baseline_rss", baseline_rss},
+        {"peak_rss", peak_rss},
+        {"peak_rss_is_of_the_step", own_peak},
+        {"device_allocated", device->allocated_bytes()},
+        {"device_used", device->used_bytes()},
+        {"step_bytes", step_bytes}}},
+      {"numerics", to_json(numerics)}};
   const auto bytes = [](std::int64_t b) { return format_bytes(static_cast<double>(b)); };
   log_info(
       "{} {} tokens, {}: {:.2f} s (forward {:.2f}, recompute {:.2f}, backward {:.2f}), {:.0f} "
-      "tokens/s, {:.3f} model TFLOP/s",
+      "tokens/s, {:.3f} model TFLOP/s, {:.3f} with recompute",
       o.preset, context, o.attention, best.total, best.result.forward_s, best.result.recompute_s,
-      best.result.backward_s, static_cast<double>(context) / best.total,
-      json["model_tflops"].get<double>());
+      best.result.backward_s, static_cast<double>(context) / best.total, model_tflops,
+      hardware_tflops);
   log_info(
       "memory beyond weights and gradients: {} measured, {} planned (KV {}, KV gradients {}, "
       "workspace {})",
-      bytes(peak_rss - baseline_rss), bytes(m.total()), bytes(m.kv_pages),
-      bytes(m.kv_gradient_pages), bytes(m.workspace));
+      bytes(step_bytes), bytes(m.total()), bytes(m.kv_pages), bytes(m.kv_gradient_pages),
+      bytes(m.workspace));
   write_bench_json(o.json, json);
   return 0;
 }
@@ -160,7 +200,7 @@ void add_bench_step(CLI::App& bench, Action& action) {
       "step", "one forward and backward pass of a built-in shape with random weights");
   command->add_option("--preset", o->preset, "built-in shape, e.g. qwen2.5-0.5b")->required();
   command->add_option("--context", o->context, "tokens of the sequence, e.g. 16K")->required();
-  command->add_option("--chunk", o->chunk, "tokens of a chunk")->capture_default_str();
+  command->add_option("--chunk", o->chunk, "tokens of a chunk: 1024 on the CPU, 4096 on a GPU");
   command->add_option("--page", o->page, "tokens of a page")->capture_default_str();
   command->add_option("--attention", o->attention, "dense, or window with --window")
       ->check(CLI::IsMember({"dense", "window"}))
@@ -172,13 +212,13 @@ void add_bench_step(CLI::App& bench, Action& action) {
       ->capture_default_str();
   command->add_flag("--rebuild-feed-forward", o->rebuild_feed_forward,
                     "compute gate and up again in the backward pass: less workspace");
-  command->add_option("--dtype", o->dtype, "of the weights")
-      ->check(CLI::IsMember({"f32", "bf16", "f16"}))
-      ->capture_default_str();
+  command->add_option("--dtype", o->dtype, "of the weights: f32 on the CPU, bf16 on a GPU")
+      ->check(CLI::IsMember({"f32", "bf16", "f16"}));
   command->add_option("--repeat", o->repeat, "runs; the fastest counts")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command->add_option("--json", o->json, "write the figures to this file instead of stdout");
+  add_numerics_options(*command, o->numerics);
   add_device_option(*command, o->device);
   command->callback([o, &action] { action = [o] { return bench_step(*o); }; });
 }

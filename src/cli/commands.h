@@ -6,6 +6,8 @@
 #include <functional>
 #include <string>
 
+#include "train/step.h"
+
 namespace longstride::cli {
 
 // Exit status of the program: 0 success, 1 a broken invariant or another failure, 2 a user's
@@ -18,6 +20,8 @@ void add_inspect(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 void add_demo(CLI::App& app, Action& action);
 
+// `--compute` and `--determinism`, checked; `choice` outlives the parser.
+void add_numerics_options(CLI::App& command, NumericsChoice& choice);
 // `--device`, checked; "auto" by default.
 void add_device_option(CLI::App& command, std::string& device);
 

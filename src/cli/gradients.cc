@@ -19,6 +19,7 @@ struct Options {
                                   device = "auto";
   std::int64_t document_token = -1, keep_chunks = 1, first_position = 0;
   bool rebuild_feed_forward = false;
+  NumericsChoice numerics;
 };
 
 // The whole token file as one sequence.
@@ -66,7 +67,7 @@ int gradients(const Options& o) {
     throw Error(fmt::format("--keep-chunks is {}", o.keep_chunks),
                 "at least the last chunk is kept: give 1 or more");
   const NumericsRecord numerics = choose_numerics(*device, config, parse_size(o.chunk, "--chunk"),
-                                                  parse_size(o.page, "--page"));
+                                                  parse_size(o.page, "--page"), o.numerics);
   SequenceLayout{sample.size(), numerics.chunk_tokens, numerics.page_tokens, sample.document_starts}
       .validate();
 
@@ -118,6 +119,7 @@ void add_gradients(CLI::App& app, Action& action) {
                     "compute gate and up again in the backward pass");
   command->add_option("--first-position", o->first_position, "RoPE position of the first token")
       ->check(CLI::NonNegativeNumber);
+  add_numerics_options(*command, o->numerics);
   add_device_option(*command, o->device);
   command->callback([o, &action] { action = [o] { return gradients(*o); }; });
 }

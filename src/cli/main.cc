@@ -21,6 +21,19 @@ void add_device_option(CLI::App& command, std::string& device) {
       ->capture_default_str();
 }
 
+void add_numerics_options(CLI::App& command, NumericsChoice& choice) {
+  command
+      .add_option("--compute", choice.compute,
+                  "type of activations: f32, bf16, or auto: bf16 where the device computes in it")
+      ->check(CLI::IsMember({"auto", "f32", "bf16"}))
+      ->capture_default_str();
+  command
+      .add_option("--determinism", choice.determinism,
+                  "exact: the same bits in every run; fast: kernels that do not repeat may be used")
+      ->check(CLI::IsMember({"exact", "fast"}))
+      ->capture_default_str();
+}
+
 }  // namespace longstride::cli
 
 int main(int argc, char** argv) {

@@ -2,6 +2,7 @@
 // ask which it is.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -23,9 +24,14 @@ class Stream {
   // Where the recorded code is going to run; `kind` itself on a device that runs things.
   DeviceKind runs_on() const { return runs_on_; }
   virtual void synchronize() {}
+  // Adds the seconds since the last lap to *into (null: to nothing), as the operations of the
+  // stream take them; the number is there after the next synchronize(). For a few hundred laps
+  // between two synchronizations.
+  virtual void lap(double* into);
 
  private:
   DeviceKind kind_, runs_on_;
+  std::chrono::steady_clock::time_point last_lap_{};
 };
 
 // A block of device memory, 256-byte aligned, zeroed. Freed on destruction.
@@ -55,6 +61,8 @@ class Device {
   virtual void zero(void* device, std::int64_t bytes) = 0;
   // Bytes that `allocate` has given out and not got back.
   virtual std::int64_t allocated_bytes() const = 0;
+  // Bytes in use on the device as its driver counts them, libraries and other programs included.
+  virtual std::int64_t used_bytes() const { return allocated_bytes(); }
   // What could still be allocated: the machine's and its cgroup's limit on the CPU.
   virtual std::int64_t available_bytes() const = 0;
 };

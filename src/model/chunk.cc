@@ -9,15 +9,13 @@ namespace {
 
 // Mostly for weights of another type than activations, which are converted on the way.
 Lease linear_scratch(const ChunkContext& ctx, const ConstView& x, const ConstView& w) {
-  const std::int64_t n =
-      ops::linear_scratch_elements(ctx.stream(), {x.dim(0), w, ctx.compute});
+  const std::int64_t n = ops::linear_scratch_elements(ctx.stream(), {x.dim(0), w, ctx.compute});
   return n > 0 ? ctx.take_f32("linear scratch", {n}) : Lease();
 }
 
 }  // namespace
 
-void linear(const ChunkContext& ctx, ConstView x, ConstView w, ConstView b, View y,
-            ConstView add) {
+void linear(const ChunkContext& ctx, ConstView x, ConstView w, ConstView b, View y, ConstView add) {
   const Lease scratch = linear_scratch(ctx, x, w);
   ops::linear_forward(ctx.stream(), {x, w, b, add, y, scratch});
 }
@@ -34,9 +32,8 @@ void rms_norm(const ChunkContext& ctx, ConstView x, ConstView w, View y) {
 
 void rms_norm_backward(const ChunkContext& ctx, ConstView dy, ConstView x, ConstView w, View dx,
                        View dw, bool accumulate_dx) {
-  const Lease scratch =
-      ctx.take_f32("norm sums", {ops::rms_norm_backward_scratch_elements(
-                                    ctx.stream(), {x.dim(0), x.dim(1)})});
+  const Lease scratch = ctx.take_f32(
+      "norm sums", {ops::rms_norm_backward_scratch_elements(ctx.stream(), {x.dim(0), x.dim(1)})});
   ops::rms_norm_backward(ctx.stream(), {dy, x, w, dx, dw, scratch,
                                         static_cast<float>(ctx.config.rms_eps), accumulate_dx});
 }

@@ -20,9 +20,9 @@ Lease head_forward_backward(const HeadPass& pass, Lease x_TD, const HeadLosses& 
   {
     const Lease h_TD = ctx.take("normed output", x_TD.view().shape());
     rms_norm(ctx, x_TD, pass.weights.final_norm, h_TD);
-    const Lease scratch =
-        ctx.take_f32("logits", {ops::loss_head_scratch_elements(
-                                   ctx.stream(), {rows, pass.weights.head, ctx.compute})});
+    const Lease scratch = ctx.take_f32(
+        "logits",
+        {ops::loss_head_scratch_elements(ctx.stream(), {rows, pass.weights.head, ctx.compute})});
     ops::loss_head(ctx.stream(), {h_TD, pass.weights.head, targets_T, losses_T, correct_T, dh_TD,
                                   pass.gradients.head, pass.scale, rows, scratch});
   }

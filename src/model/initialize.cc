@@ -48,4 +48,25 @@ void initialize_random(ParameterSet& parameters, const ModelConfig& config, std:
   }
 }
 
+void initialize_repeating(ParameterSet& parameters, const ModelConfig& config, std::uint64_t seed) {
+  if (parameters.data() == nullptr) return;
+  constexpr std::int64_t kPeriod = (1 << 21) + 11;  // odd, so that rows differ
+  std::vector<float> values(kPeriod);
+  Random random(seed);
+  for (float& v : values) v = static_cast<float>(config.initializer_range * random.normal());
+  std::vector<std::byte> staging(values.size() * sizeof(float));
+  for (std::int64_t p = 0; p < parameters.size(); ++p) {
+    const View view = parameters.view(p);
+    const ParameterSpec& spec = parameters.specs()[static_cast<std::size_t>(p)];
+    const std::vector<float> constants(spec.shape.rank() == 2 ? 0 : values.size(),
+                                       constant_of(spec));
+    const std::int64_t width = size_of(view.dtype());
+    store_floats(constants.empty() ? values : constants, view.dtype(), staging.data());
+    for (std::int64_t begin = 0; begin < view.elements(); begin += kPeriod)
+      parameters.device().copy_from_host(static_cast<std::byte*>(view.data()) + begin * width,
+                                         staging.data(),
+                                         std::min(kPeriod, view.elements() - begin) * width);
+  }
+}
+
 }  // namespace longstride

@@ -88,4 +88,7 @@ class ParameterSet {
 // parameter's dtype. A value depends on the seed, the parameter's index and the element alone.
 void initialize_random(ParameterSet& parameters, const ModelConfig& config, std::uint64_t seed);
 
+// The same for benchmarks, many times faster: a matrix repeats a few million values over and over.
+void initialize_repeating(ParameterSet& parameters, const ModelConfig& config, std::uint64_t seed);
+
 }  // namespace longstride

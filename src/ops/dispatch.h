@@ -32,13 +32,13 @@
     }                                                  \
   }
 
-#define LS_SIZE(name, Shape)                                                            \
-  namespace cpu {                                                                       \
-  std::int64_t name(const Shape& shape);                                                \
-  }                                                                                     \
-  namespace cuda {                                                                      \
-  std::int64_t name(const Shape& shape);                                                \
-  }                                                                                     \
-  inline std::int64_t name(const Stream& stream, const Shape& shape) {                  \
+#define LS_SIZE(name, Shape)                                                             \
+  namespace cpu {                                                                        \
+  std::int64_t name(const Shape& shape);                                                 \
+  }                                                                                      \
+  namespace cuda {                                                                       \
+  std::int64_t name(const Shape& shape);                                                 \
+  }                                                                                      \
+  inline std::int64_t name(const Stream& stream, const Shape& shape) {                   \
     return stream.runs_on() == DeviceKind::kCuda ? cuda::name(shape) : cpu::name(shape); \
   }

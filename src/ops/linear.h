@@ -13,7 +13,7 @@ namespace longstride::ops {
 struct LinearForward {
   ConstView x_RI;
   ConstView w_OI;
-  ConstView b_O;  // absent: no bias
+  ConstView b_O;     // absent: no bias
   ConstView add_RO;  // absent, or added to the product; may be y itself
   View y_RO;         // =
   View scratch;

@@ -19,8 +19,9 @@ struct PagedAttentionForward {
   View out_THC;  // =
   View lse_HT;   // =, F32: log of the sum of exp(scale * q.k) over visible keys
   float scale = 1.0f;
-  View scratch;       // F32, paged_attention_scratch_elements
-  bool exact = true;  // the same bits every time; else the backward pass may be faster and not repeat
+  View scratch;  // F32, paged_attention_scratch_elements
+  bool exact =
+      true;  // the same bits every time; else the backward pass may be faster and not repeat
 };
 LS_OP(paged_attention_forward, PagedAttentionForward)
 

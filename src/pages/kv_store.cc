@@ -58,9 +58,12 @@ void KvStore::release_all() {
 
 PagesView KvStore::view(const PagePool& pool, const Tables& tables, std::int64_t layer,
                         DType dtype) const {
-  return {pool.base(),       tables.at(static_cast<std::size_t>(layer)).data(),
-          pool.page_bytes(), shape_.page_tokens,
-          shape_.kv_heads,   shape_.head_size,
+  return {pool.base(),
+          tables.at(static_cast<std::size_t>(layer)).data(),
+          pool.page_bytes(),
+          shape_.page_tokens,
+          shape_.kv_heads,
+          shape_.head_size,
           dtype};
 }
 

@@ -1,6 +1,6 @@
-// A pool of equal pages in one block of device memory, taken once. Which slots are handed out depends
-// on the calls alone, so that a run repeated with the same schedule uses the same slots. Not thread-safe: the
-// thread that runs the step owns it.
+// A pool of equal pages in one block of device memory, taken once. Which slots are handed out
+// depends on the calls alone, so that a run repeated with the same schedule uses the same slots.
+// Not thread-safe: the thread that runs the step owns it.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ class PagePool {
  public:
   PagePool(Device& device, std::int64_t page_bytes, std::int64_t capacity, const std::string& what);
 
-  // A slot whose content is undefined: `preferred` where that one is free, else the lowest free one.
-  // The schedule said how many are needed, so an empty pool is a broken invariant.
+  // A slot whose content is undefined: `preferred` where that one is free, else the lowest free
+  // one. The schedule said how many are needed, so an empty pool is a broken invariant.
   std::int32_t take(std::int64_t preferred = 0);
   // The slot must be taken.
   void give(std::int32_t slot);
@@ -34,8 +34,8 @@ class PagePool {
  private:
   std::string what_;
   std::int64_t page_bytes_, capacity_, in_use_ = 0, peak_ = 0;
-  std::vector<bool> taken_;          // per slot
-  std::int64_t lowest_free_ = 0;     // no slot below is free
+  std::vector<bool> taken_;       // per slot
+  std::int64_t lowest_free_ = 0;  // no slot below is free
   std::unique_ptr<Memory> memory_;
 };
 

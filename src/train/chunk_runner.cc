@@ -142,8 +142,8 @@ void ChunkRunner::head(const Task& task) {
                                               static_cast<std::size_t>(ctx.tokens));
   if (unsettled_.size() == kUnsettled) settle();
   const std::size_t slot = unsettled_.size() * (losses_.size() / kUnsettled);
-  chunk.stream_TD = head_forward_backward(
-      pass, std::move(chunk.stream_TD), {targets, losses_.data() + slot, correct_.data() + slot});
+  chunk.stream_TD = head_forward_backward(pass, std::move(chunk.stream_TD),
+                                          {targets, losses_.data() + slot, correct_.data() + slot});
   unsettled_.push_back(task.chunk);
 }
 

@@ -54,8 +54,8 @@ class ChunkRunner {
   // Drops everything taken from the workspace, after an interruption.
   void drop();
 
-  // Over the counted targets whose heads have run since begin_sequence, chunk after chunk. Waits for
-  // the device.
+  // Over the counted targets whose heads have run since begin_sequence, chunk after chunk. Waits
+  // for the device.
   struct Sums {
     double loss = 0;
     std::int64_t counted = 0, correct = 0;

@@ -135,15 +135,18 @@ const std::vector<ConfigKey>& table() {
        "Threads of the CPU backend; 0 takes all. The result does not depend on it.",
        LS_FIELD(device.threads), between(0, 4096)},
       {"numerics", "compute", Type::kChoice,
-       "Type of activations and of keys and values; auto: bf16 where the device computes in it, else "
+       "Type of activations and of keys and values; auto: bf16 where the device computes in it, "
+       "else "
        "f32. Sums, gradients of parameters and the optimizer are f32 either way.",
        LS_FIELD(numerics.compute), one_of({"auto", "f32", "bf16"})},
       {"numerics", "kv_gradient_dtype", Type::kChoice,
        "Type in which the gradients of keys and values accumulate across chunks.",
        LS_FIELD(numerics.kv_gradient_dtype), one_of({"f32"})},
       {"numerics", "determinism", Type::kChoice,
-       "exact: the same input gives the same bits in every run.", LS_FIELD(numerics.determinism),
-       one_of({"exact"})},
+       "exact: the same input gives the same bits in every run. fast: on a GPU, attention's "
+       "backward "
+       "pass may use kernels that add in changing order.",
+       LS_FIELD(numerics.determinism), one_of({"exact", "fast"})},
   };
   return keys;
 }

@@ -1,6 +1,6 @@
 #include "train/step.h"
 
-#include <chrono>
+#include <utility>
 
 #include "model/rope_frequencies.h"
 #include "ops/kernel_libraries.h"
@@ -9,16 +9,23 @@
 namespace longstride {
 namespace {
 
-class Stopwatch {
+// The time of a stream, split by what it is spent on.
+class PhaseClock {
  public:
-  // Seconds since the last lap.
-  double lap() {
-    const auto now = std::chrono::steady_clock::now();
-    return std::chrono::duration<double>(now - std::exchange(last_, now)).count();
+  explicit PhaseClock(Stream& stream) : stream_(stream) { stream_.lap(nullptr); }
+  // What follows counts into `phase`.
+  void enter(double& phase) {
+    if (phase_ != nullptr && phase_ != &phase) stream_.lap(phase_);
+    phase_ = &phase;
+  }
+  // The phases' sums hold all after the stream's next synchronize().
+  void stop() {
+    if (phase_ != nullptr) stream_.lap(std::exchange(phase_, nullptr));
   }
 
  private:
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+  Stream& stream_;
+  double* phase_ = nullptr;
 };
 
 bool is_backward(TaskKind kind) {
@@ -29,11 +36,13 @@ bool is_backward(TaskKind kind) {
 }  // namespace
 
 NumericsRecord choose_numerics(Device& device, const ModelConfig& config, std::int64_t chunk_tokens,
-                               std::int64_t page_tokens, const std::string& compute) {
+                               std::int64_t page_tokens, const NumericsChoice& choice) {
+  const std::string& compute = choice.compute;
   if (compute == "bf16" && !device.computes_in_bf16())
     throw Error(fmt::format("{} does not compute in bf16", device.name()),
                 "choose f32 (or auto) for compute, or another device");
   NumericsRecord record;
+  record.determinism = choice.determinism;
   record.compute = compute == "auto" ? (device.computes_in_bf16() ? "bf16" : "f32") : compute;
   record.chunk_tokens = chunk_tokens;
   record.page_tokens = page_tokens;
@@ -58,9 +67,8 @@ StepRunner::StepRunner(const ModelConfig& config, const ParameterSet& weights,
   frequencies_ = device_.allocate(frequency_bytes, "RoPE frequencies");
   device_.copy_from_host(frequencies_->data(), rope.frequencies.data(), frequency_bytes);
   arena_ = device_.allocate(plan_.memory.workspace, "workspace");
-  store_ = std::make_unique<KvStore>(
-      device_, kv_shape(config, numerics),
-      plan_.logical_pages, plan_.kv_capacity, plan_.gradient_capacity);
+  store_ = std::make_unique<KvStore>(device_, kv_shape(config, numerics), plan_.logical_pages,
+                                     plan_.kv_capacity, plan_.gradient_capacity);
   const View frequencies(frequencies_->data(), DType::kF64, {config.head_size / 2});
   runner_ = std::make_unique<ChunkRunner>(
       RunnerContext{device_, config_, numerics_, weights_, gradients_, frequencies,
@@ -84,7 +92,7 @@ SequenceResult StepRunner::run(const SequenceInput& input, double scale,
   runner_->begin_sequence(layout, input, static_cast<float>(scale));
 
   SequenceResult result;
-  Stopwatch watch;
+  PhaseClock clock(device_.stream());
   try {
     for (const Episode& episode : schedule.episodes) {
       const PlacedEpisode& placed = plan_.episodes.at({episode.kind, episode.chunks});
@@ -92,14 +100,14 @@ SequenceResult StepRunner::run(const SequenceInput& input, double scale,
       for (const Task& task : episode.tasks) {
         if (task.kind == TaskKind::kEmbed && should_stop && should_stop())
           throw Interrupted("stopped between chunks");
+        clock.enter(is_backward(task.kind)                 ? result.backward_s
+                    : episode.kind == EpisodeKind::kReplay ? result.recompute_s
+                                                           : result.forward_s);
         runner_->run(task);
-        double& part = is_backward(task.kind)                 ? result.backward_s
-                       : episode.kind == EpisodeKind::kReplay ? result.recompute_s
-                                                              : result.forward_s;
-        part += watch.lap();
       }
       workspace_.finish_replay();
     }
+    clock.stop();
     device_.stream().synchronize();
   } catch (...) {
     runner_->drop();
@@ -107,7 +115,6 @@ SequenceResult StepRunner::run(const SequenceInput& input, double scale,
     store_->release_all();
     throw;
   }
-  result.backward_s += watch.lap();
 
   const ChunkRunner::Sums& sums = runner_->sums();
   result.loss_sum = sums.loss;

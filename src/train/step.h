@@ -25,11 +25,16 @@ class Interrupted : public Error {
   using Error::Error;
 };
 
+// What a user may decide about the arithmetic.
+struct NumericsChoice {
+  std::string compute = "auto";       // f32, bf16, or auto: bf16 where the device computes in it
+  std::string determinism = "exact";  // or fast: kernels that do not repeat bit for bit may be used
+};
+
 // The record for a model on a device: chunk and page as given, the rest as this build chooses.
-// `compute` is "f32", "bf16" or "auto": bf16 where the device computes in it. Throws Error where it
-// does not and bf16 was asked for.
+// Throws Error where bf16 was asked for and the device does not compute in it.
 NumericsRecord choose_numerics(Device& device, const ModelConfig& config, std::int64_t chunk_tokens,
-                               std::int64_t page_tokens, const std::string& compute = "auto");
+                               std::int64_t page_tokens, const NumericsChoice& choice = {});
 
 class StepRunner {
  public:

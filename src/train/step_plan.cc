@@ -50,8 +50,9 @@ std::int64_t kv_bytes_needed(const ModelConfig& config, const NumericsRecord& nu
                                             : kMost;
 }
 
-StepPlan plan_step(const Device& runs_on, const ModelConfig& config, const std::vector<DType>& weight_dtypes,
-                   const NumericsRecord& numerics, const StepOptions& options) {
+StepPlan plan_step(const Device& runs_on, const ModelConfig& config,
+                   const std::vector<DType>& weight_dtypes, const NumericsRecord& numerics,
+                   const StepOptions& options) {
   StepPlan plan;
   // A chunk larger than the context is the whole of it.
   SequenceLayout layout{options.max_tokens, numerics.chunk_tokens, numerics.page_tokens, {0}};

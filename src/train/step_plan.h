@@ -52,9 +52,10 @@ std::int64_t kv_bytes_needed(const ModelConfig& config, const NumericsRecord& nu
 // The pages of a model under a record.
 KvShape kv_shape(const ModelConfig& config, const NumericsRecord& numerics);
 
-// Every placement has passed check_placement. `device` is where the step is going to run; nothing is
-// run or allocated on it.
-StepPlan plan_step(const Device& device, const ModelConfig& config, const std::vector<DType>& weight_dtypes,
-                   const NumericsRecord& numerics, const StepOptions& options);
+// Every placement has passed check_placement. `device` is where the step is going to run; nothing
+// is run or allocated on it.
+StepPlan plan_step(const Device& device, const ModelConfig& config,
+                   const std::vector<DType>& weight_dtypes, const NumericsRecord& numerics,
+                   const StepOptions& options);
 
 }  // namespace longstride

@@ -19,16 +19,24 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 // Settings that decide what the run computes: a resumed run that changed one would not be the same
 // run.
-constexpr std::pair<const char*, const char*> kFixedKeys[] = {
-    {"model", "path"},          {"model", "preset"},
-    {"model", "dtype"},         {"data", "path"},
-    {"data", "format"},         {"data", "document_token"},
-    {"data", "document_index"}, {"data", "loss_mask"},
-    {"data", "pack"},           {"data", "shuffle"},
-    {"training", "context"},    {"training", "chunk"},
-    {"training", "page"},       {"training", "batch"},
-    {"training", "seed"},       {"numerics", "kv_gradient_dtype"},
-    {"numerics", "determinism"}};
+constexpr std::pair<const char*, const char*> kFixedKeys[] = {{"model", "path"},
+                                                              {"model", "preset"},
+                                                              {"model", "dtype"},
+                                                              {"data", "path"},
+                                                              {"data", "format"},
+                                                              {"data", "document_token"},
+                                                              {"data", "document_index"},
+                                                              {"data", "loss_mask"},
+                                                              {"data", "pack"},
+                                                              {"data", "shuffle"},
+                                                              {"training", "context"},
+                                                              {"training", "chunk"},
+                                                              {"training", "page"},
+                                                              {"training", "batch"},
+                                                              {"training", "seed"},
+                                                              {"numerics", "compute"},
+                                                              {"numerics", "kv_gradient_dtype"},
+                                                              {"numerics", "determinism"}};
 
 const OrderedJson* value_at(const OrderedJson& config, const char* section, const char* key) {
   if (!config.contains(section) || !config.at(section).contains(key)) return nullptr;

@@ -60,8 +60,8 @@ TEST(ParseSize, RefusesWhatDoesNotFit) {
 
 TEST(ParseSize, RefusesGarbage) {
   for (const char* text :
-       {"",    " ",  "K",   "GiB",   "-1",  "+1",    "-5K",  " 5",   "1e3", "1.2.3", ".",
-        "1..", "5X", "5KK", "5KiBs", "5Ki", "5 K B", "1,5K", "0x10", "inf", "nan",   "12a"})
+       {"",    " ",    "K",  "GiB", "-1",    "+1",  "-5K",   " 5",   "1e3",  "1.2.3", ".",   "1..",
+        "1.5", "2.5B", "5X", "5KK", "5KiBs", "5Ki", "5 K B", "1,5K", "0x10", "inf",   "nan", "12a"})
     EXPECT_TRUE(says(error_of([&] { parse_size(text, "model.context"); }),
                      {"model.context", "'" + std::string(text) + "'", "write a number"}))
         << text;

@@ -79,8 +79,8 @@ TEST(BadConfig, AnUnknownOption) {
 }
 
 TEST(BadConfig, NoCuda) {
-  // Where there is a GPU, the test of its absence has nothing to say. Elsewhere the message depends on
-  // what is missing: a build with CUDA, the driver, or the GPU.
+  // Where there is a GPU, the test of its absence has nothing to say. Elsewhere the message depends
+  // on what is missing: a build with CUDA, the driver, or the GPU.
   if (cuda_is_available()) GTEST_SKIP() << "this machine has a GPU";
   expect_refused(RunDirectory(), {"--device", "cuda"}, {"no ", "--device cpu"});
   expect_refused(RunDirectory(), {"--device.name=cuda"}, {"no ", "--device cpu"});

@@ -294,7 +294,8 @@ TEST(Config, UnknownChoice) {
   EXPECT_TRUE(says(error_with({"data.format=u64"}), {"\"u32\", \"u16\", \"text\"", "\"u64\""}));
   EXPECT_TRUE(
       says(error_with({"numerics.kv_gradient_dtype=bf16"}), {"must be \"f32\"", "\"bf16\""}));
-  EXPECT_TRUE(says(error_with({"numerics.determinism=fast"}), {"must be \"exact\"", "\"fast\""}));
+  EXPECT_TRUE(
+      says(error_with({"numerics.determinism=slow"}), {"\"exact\"", "\"fast\"", "\"slow\""}));
   EXPECT_TRUE(says(error_with({"device.name="}), {"must be one of"}));
 }
 

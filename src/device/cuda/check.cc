@@ -6,9 +6,8 @@ namespace longstride::cuda {
 
 void check(cudaError_t status, const char* call, const char* file, int line) {
   if (status == cudaSuccess) return;
-  const std::string what =
-      fmt::format("{} ({}) in {} at {}:{}", cudaGetErrorString(status), cudaGetErrorName(status),
-                  call, file, line);
+  const std::string what = fmt::format("{} ({}) in {} at {}:{}", cudaGetErrorString(status),
+                                       cudaGetErrorName(status), call, file, line);
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();  // this one leaves the context usable
     throw Error("the GPU is out of memory: " + what,
@@ -16,7 +15,8 @@ void check(cudaError_t status, const char* call, const char* file, int line) {
   }
   if (status == cudaErrorDevicesUnavailable || status == cudaErrorECCUncorrectable ||
       status == cudaErrorDeviceUninitialized || status == cudaErrorSystemDriverMismatch)
-    throw Error("the GPU failed: " + what, "look at nvidia-smi, and resume from the last checkpoint");
+    throw Error("the GPU failed: " + what,
+                "look at nvidia-smi, and resume from the last checkpoint");
   throw InternalError(what);
 }
 

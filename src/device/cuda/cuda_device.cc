@@ -100,10 +100,11 @@ class CudaDevice final : public Device {
     const std::int64_t available = available_bytes();
     if (bytes > available)
       throw Error(
-          fmt::format("not enough GPU memory for {}: {} asked, {} free on {} ({} already allocated)",
-                      what, format_bytes(static_cast<double>(bytes)),
-                      format_bytes(static_cast<double>(available)), name_,
-                      format_bytes(static_cast<double>(allocated_bytes()))),
+          fmt::format(
+              "not enough GPU memory for {}: {} asked, {} free on {} ({} already allocated)", what,
+              format_bytes(static_cast<double>(bytes)),
+              format_bytes(static_cast<double>(available)), name_,
+              format_bytes(static_cast<double>(allocated_bytes()))),
           "use a smaller context, chunk or model, or free memory on this GPU");
     return std::make_unique<CudaMemory>(bytes, stream_->handle(), allocated_);
   }
@@ -126,6 +127,11 @@ class CudaDevice final : public Device {
   }
 
   std::int64_t allocated_bytes() const override { return allocated_; }
+  std::int64_t used_bytes() const override {
+    std::size_t free = 0, total = 0;
+    LS_CUDA(cudaMemGetInfo(&free, &total));
+    return static_cast<std::int64_t>(total - free);
+  }
   std::int64_t available_bytes() const override {
     std::size_t free = 0, total = 0;
     LS_CUDA(cudaMemGetInfo(&free, &total));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "device/cuda/check.h"
 
@@ -16,8 +17,14 @@ CudaStream::CudaStream(int multiprocessors)
     : Stream(DeviceKind::kCuda), multiprocessors_(multiprocessors) {
   LS_CUDA(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking));
   ring_ = std::make_unique<TransferRing>(handle_);
-  LS_CUDA(cudaHostAlloc(reinterpret_cast<void**>(&downloads_), kDownloadBytes, cudaHostAllocDefault));
+  LS_CUDA(
+      cudaHostAlloc(reinterpret_cast<void**>(&downloads_), kDownloadBytes, cudaHostAllocDefault));
   deliveries_.reserve(4096);
+  laps_.resize(kLaps);
+  into_.reserve(kLaps);
+  for (cudaEvent_t& event : laps_) LS_CUDA(cudaEventCreate(&event));
+  LS_CUDA(cudaEventCreate(&before_));
+  LS_CUDA(cudaEventRecord(before_, handle_));
 }
 
 CudaStream::~CudaStream() {
@@ -25,6 +32,8 @@ CudaStream::~CudaStream() {
   extension_.reset();
   ring_.reset();
   cudaFreeHost(downloads_);
+  for (cudaEvent_t event : laps_) cudaEventDestroy(event);
+  cudaEventDestroy(before_);
   cudaStreamDestroy(handle_);
 }
 
@@ -34,6 +43,20 @@ void CudaStream::synchronize() {
     std::memcpy(d.host, d.staged, static_cast<std::size_t>(d.bytes));
   deliveries_.clear();
   staged_ = 0;
+  if (into_.empty()) return;
+  for (std::size_t i = 0; i < into_.size(); ++i) {
+    float milliseconds = 0;
+    LS_CUDA(cudaEventElapsedTime(&milliseconds, i == 0 ? before_ : laps_[i - 1], laps_[i]));
+    if (into_[i] != nullptr) *into_[i] += static_cast<double>(milliseconds) * 1e-3;
+  }
+  std::swap(before_, laps_[into_.size() - 1]);
+  into_.clear();
+}
+
+void CudaStream::lap(double* into) {
+  if (into_.size() == kLaps) synchronize();
+  LS_CUDA(cudaEventRecord(laps_[into_.size()], handle_));
+  into_.push_back(into);
 }
 
 void CudaStream::copy_to_host_later(void* host, const void* device, std::int64_t bytes) {

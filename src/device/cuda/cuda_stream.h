@@ -30,8 +30,9 @@ class CudaStream final : public Stream {
   CudaStream& operator=(const CudaStream&) = delete;
   ~CudaStream() override;
 
-  // Waits for the queue, then delivers what copy_to_host_later asked for.
+  // Waits for the queue, then delivers what copy_to_host_later and lap asked for.
   void synchronize() override;
+  void lap(double* into) override;
   cudaStream_t handle() const { return handle_; }
   int multiprocessors() const { return multiprocessors_; }
 
@@ -69,6 +70,12 @@ class CudaStream final : public Stream {
   std::byte* downloads_ = nullptr;  // pinned
   std::int64_t staged_ = 0;         // bytes of it that wait for delivery
   std::vector<Delivery> deliveries_;
+  // Event i ends lap i, whose time goes to into_[i]; lap 0 begins where the last one before the
+  // synchronization ended.
+  static constexpr std::size_t kLaps = 1024;
+  std::vector<cudaEvent_t> laps_;
+  std::vector<double*> into_;
+  cudaEvent_t before_ = nullptr;
   std::unique_ptr<StreamExtension> extension_;
 };
 

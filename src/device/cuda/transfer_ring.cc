@@ -9,7 +9,8 @@
 namespace longstride::cuda {
 
 TransferRing::TransferRing(cudaStream_t stream) : stream_(stream) {
-  LS_CUDA(cudaHostAlloc(reinterpret_cast<void**>(&host_), kParts * kPartBytes, cudaHostAllocDefault));
+  LS_CUDA(
+      cudaHostAlloc(reinterpret_cast<void**>(&host_), kParts * kPartBytes, cudaHostAllocDefault));
   LS_CUDA(cudaMalloc(reinterpret_cast<void**>(&device_), kParts * kPartBytes));
   for (cudaEvent_t& event : left_)
     LS_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
@@ -24,17 +25,16 @@ TransferRing::~TransferRing() {
 std::int64_t TransferRing::reserve(std::int64_t bytes) {
   LS_CHECK(bytes >= 0 && bytes <= kPartBytes, "{} bytes at once through a ring of parts of {}",
            bytes, kPartBytes);
-  const std::int64_t aligned = (bytes + 255) / 256 * 256, part = at_ / kPartBytes;
-  if (at_ % kPartBytes + aligned > kPartBytes || at_ == kParts * kPartBytes) {
-    const auto leaving = static_cast<std::size_t>(std::min<std::int64_t>(part, kParts - 1));
-    LS_CUDA(cudaEventRecord(left_[leaving], stream_));
-    const std::size_t entering = (leaving + 1) % kParts;
-    at_ = static_cast<std::int64_t>(entering) * kPartBytes;
+  const std::int64_t aligned = (bytes + 255) / 256 * 256;
+  if (used_ + aligned > kPartBytes) {
+    LS_CUDA(cudaEventRecord(left_[part_], stream_));
+    part_ = (part_ + 1) % kParts;
+    used_ = 0;
     // An event never recorded counts as passed.
-    LS_CUDA(cudaEventSynchronize(left_[entering]));
+    LS_CUDA(cudaEventSynchronize(left_[part_]));
   }
-  const std::int64_t offset = at_;
-  at_ += aligned;
+  const std::int64_t offset = static_cast<std::int64_t>(part_) * kPartBytes + used_;
+  used_ += aligned;
   return offset;
 }
 

@@ -34,7 +34,8 @@ class TransferRing {
   cudaStream_t stream_;
   std::byte* host_ = nullptr;
   std::byte* device_ = nullptr;
-  std::int64_t at_ = 0;
+  std::size_t part_ = 0;                    // where the next data goes
+  std::int64_t used_ = 0;                   // bytes of that part
   std::array<cudaEvent_t, kParts> left_{};  // recorded when the ring left a part
 };
 

@@ -95,7 +95,7 @@ struct Problem {
   // F32; 0 elements: absent.
   void scratch(const std::string& name, std::function<std::int64_t(const Stream&)> elements);
 
-  static constexpr double kTolerance = 4e-6;  // fp32 arithmetic
+  static constexpr double kTolerance = 4e-6;      // fp32 arithmetic
   static constexpr double kTolerance16 = 0x1p-7;  // bf16 arithmetic
 };
 

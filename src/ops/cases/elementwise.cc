@@ -108,11 +108,10 @@ std::vector<OpCase> elementwise_cases() {
                          p.bytes /= 2;
                          return p;
                        }}};
-  convert.benchmarks16 = {
-      {fmt::format("n={} BF16 to BF16", kLarge),
-       [] { return convert_problem(kLarge, DType::kBF16, DType::kBF16); }},
-      {fmt::format("n={} F32 to BF16", kLarge),
-       [] { return convert_problem(kLarge, DType::kF32, DType::kBF16); }}};
+  convert.benchmarks16 = {{fmt::format("n={} BF16 to BF16", kLarge),
+                           [] { return convert_problem(kLarge, DType::kBF16, DType::kBF16); }},
+                          {fmt::format("n={} F32 to BF16", kLarge),
+                           [] { return convert_problem(kLarge, DType::kF32, DType::kBF16); }}};
   zero.benchmarks16 = {
       {fmt::format("n={} F32", kLarge), [] { return zero_problem(kLarge, DType::kF32); }}};
   return {add, convert, zero};

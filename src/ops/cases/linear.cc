@@ -18,7 +18,10 @@ struct Options {
 
 std::string label(const Size& s, const Options& o) {
   return fmt::format("R={} I={} O={} {}{}{}", s.R, s.I, s.O, name_of(o.dtype),
-                     o.bias ? " bias" : "", o.accumulate ? " +=" : o.add ? " add" : "") +
+                     o.bias ? " bias" : "",
+                     o.accumulate ? " +="
+                     : o.add      ? " add"
+                                  : "") +
          (o.compute == DType::kF32 ? "" : " in BF16");
 }
 
@@ -42,7 +45,8 @@ std::vector<double> apply(const Values& v, const Size& s, bool bias) {
 
 void add_scratch(Problem& p, const Size& s, const Options& o) {
   p.scratch("scratch", [=](const Stream& stream) {
-    return linear_scratch_elements(stream, {s.R, ConstView(nullptr, o.dtype, {s.O, s.I}), o.compute});
+    return linear_scratch_elements(stream,
+                                   {s.R, ConstView(nullptr, o.dtype, {s.O, s.I}), o.compute});
   });
 }
 
@@ -121,13 +125,14 @@ Problem backward_problem(Size s, Options o, Wanted wanted) {
     }
   };
   // Differences need more digits than BF16 has.
-  if (o.compute == DType::kF32) p.loss = [=](const Values& v) {
-    const std::vector<double> y = apply(v, s, true);
-    const std::vector<double>& dy = v.at("dy");
-    double sum = 0;
-    for (std::size_t i = 0; i < y.size(); ++i) sum += dy[i] * y[i];
-    return sum;
-  };
+  if (o.compute == DType::kF32)
+    p.loss = [=](const Values& v) {
+      const std::vector<double> y = apply(v, s, true);
+      const std::vector<double>& dy = v.at("dy");
+      double sum = 0;
+      for (std::size_t i = 0; i < y.size(); ++i) sum += dy[i] * y[i];
+      return sum;
+    };
   if (wanted.dx) p.gradients.emplace_back("x", "dx");
   if (wanted.dw) p.gradients.emplace_back("w", "dw");
   if (wanted.db) p.gradients.emplace_back("b", "db");
@@ -157,9 +162,10 @@ OpCase forward_case() {
     for (Size s : {Size{64, 128, 96}, Size{200, 264, 136}, Size{1, 8, 8}})
       op.tests16.push_back({label(s, o), [=] { return forward_problem(s, o); }});
   }
-  op.tests16.push_back({"F32 weight in BF16", [] {
-                          return forward_problem({64, 128, 96}, {.bias = true, .compute = DType::kBF16});
-                        }});
+  op.tests16.push_back(
+      {"F32 weight in BF16", [] {
+         return forward_problem({64, 128, 96}, {.bias = true, .compute = DType::kBF16});
+       }});
   for (Size s : {Size{4096, 3584, 3584}, Size{4096, 3584, 512}, Size{4096, 3584, 18944},
                  Size{4096, 18944, 3584}}) {
     const Options o{.dtype = DType::kBF16, .compute = DType::kBF16};
@@ -198,8 +204,11 @@ OpCase backward_case() {
   for (Size s : {Size{4096, 3584, 3584}, Size{4096, 3584, 512}, Size{4096, 3584, 18944},
                  Size{4096, 18944, 3584}}) {
     const Options o{.dtype = DType::kBF16, .compute = DType::kBF16};
-    for (Wanted w : {Wanted{true, false, false}, Wanted{false, true, false}, Wanted{false, false, true}})
-      op.benchmarks16.push_back({label(s, o) + (w.dx ? " dx" : w.dw ? " dw" : " db"),
+    for (Wanted w :
+         {Wanted{true, false, false}, Wanted{false, true, false}, Wanted{false, false, true}})
+      op.benchmarks16.push_back({label(s, o) + (w.dx   ? " dx"
+                                                : w.dw ? " dw"
+                                                       : " db"),
                                  [=] { return backward_problem(s, o, w); }});
   }
   test({9, 7, 8}, {}, {true, false, false}, " dx only");

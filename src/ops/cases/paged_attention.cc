@@ -81,15 +81,9 @@ struct Lists {
     return {base, slots.data(), 2 * a.P * a.K * a.C * size_of(dtype), a.P, a.K, a.C, dtype};
   }
   VisitsView visits(const Attention& a) const {
-    return {a.begin,
-            a.query_pages(),
-            offsets.data(),
-            kv_pages.data(),
-            first_visible.data(),
-            static_cast<std::int64_t>(visited.size()),
-            visited.data(),
-            back_offsets.data(),
-            back_queries.data()};
+    return {a.begin,         a.query_pages(),      offsets.data(),
+            kv_pages.data(), first_visible.data(), static_cast<std::int64_t>(visited.size()),
+            visited.data(),  back_offsets.data(),  back_queries.data()};
   }
 };
 
@@ -232,10 +226,9 @@ Problem backward_problem(const Attention& a, bool checked) {
   p.update("dpool", DType::kF32, {a.pages(), a.P, 2, a.K * a.C}, a.tolerance(2e-5));
   add_scratch(p, a);
   p.run = [a, lists = Lists(a)](Stream& stream, const Bound& v) {
-    paged_attention_backward(stream,
-                             {v("q"), v("out"), v("lse"), v("dout"), pages_of(v, "pool", a, lists),
-                              pages_of(v, "dpool", a, lists), lists.visits(a), v("dq"), a.scale(),
-                              v("scratch")});
+    paged_attention_backward(stream, {v("q"), v("out"), v("lse"), v("dout"),
+                                      pages_of(v, "pool", a, lists), pages_of(v, "dpool", a, lists),
+                                      lists.visits(a), v("dq"), a.scale(), v("scratch")});
   };
   p.reference = [a](Values& v) { backward_reference(a, v); };
   p.flops = 10.0 * static_cast<double>(a.H * a.C) * a.visible_pairs();

@@ -236,9 +236,8 @@ std::vector<OpCase> rope_cases() {
     }
   }
   for (bool inverse : {false, true}) {
-    rope.tests16.push_back({fmt::format("T=20 H=2 C=128{}", inverse ? " inverse" : ""), [=] {
-                              return in_bf16(rope_problem(20, 2, 128, inverse), {"x"});
-                            }});
+    rope.tests16.push_back({fmt::format("T=20 H=2 C=128{}", inverse ? " inverse" : ""),
+                            [=] { return in_bf16(rope_problem(20, 2, 128, inverse), {"x"}); }});
     rope.tests16.push_back({fmt::format("T=37 H=3 C=10{}", inverse ? " inverse" : ""),
                             [=] { return in_bf16(rope_problem(37, 3, 10, inverse), {"x"}); }});
   }

@@ -85,17 +85,19 @@ struct TilePlan {
     return m;
   }
 
-  std::int64_t forward_scratch() const {  // per thread
-    return tile_rows * (2 * head_size + block_pages * page_tokens + 2);
+  std::int64_t panel_scratch() const { return head_size * page_tokens; }  // one head of a page
+  std::int64_t forward_scratch() const {                                  // per thread
+    return tile_rows * (2 * head_size + block_pages * page_tokens + 2) + panel_scratch();
   }
-  // Backward: per thread the weights and their gradients of one tile; for all, head-major copies of
+  // Backward: per thread the weights and their gradients of one tile and a page's keys and values;
+  // for all, head-major copies of
   // q, dout and dq, the row sums of dout * out, and each tile's share of dk and dv for a segment of
   // pages.
   static constexpr std::int64_t kSegmentTokens = 1024;
   std::int64_t segment_pages() const {
     return std::max<std::int64_t>(1, kSegmentTokens / page_tokens);
   }
-  std::int64_t tile_scratch() const { return 2 * tile_rows * page_tokens; }
+  std::int64_t tile_scratch() const { return 2 * tile_rows * page_tokens + 3 * panel_scratch(); }
   std::int64_t rows_scratch() const { return tokens * query_heads * head_size; }
   std::int64_t share_scratch() const { return segment_pages() * 2 * page_tokens * head_size; }
   std::int64_t backward_scratch(std::int64_t threads) const {
@@ -107,6 +109,13 @@ struct TilePlan {
 // The first key (0) or value (1) of one head in a page; tokens are token_stride() apart.
 inline float* kv_plane(const PagesView& pages, std::int64_t page, int which, std::int64_t kv_head) {
   return reinterpret_cast<float*>(pages.plane(page, which)) + kv_head * pages.head_size;
+}
+
+// The same keys or values close together: rows that far apart would share a few sets of the cache.
+inline void pack_rows(const float* from, std::int64_t stride, std::int64_t rows, std::int64_t C,
+                      float* to) {
+  for (std::int64_t r = 0; r < rows; ++r)
+    std::memcpy(to + r * C, from + r * stride, static_cast<std::size_t>(C) * sizeof(float));
 }
 
 // Copies tokens [first, first + count) of a few heads to consecutive rows, head by head.

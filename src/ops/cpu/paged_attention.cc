@@ -13,8 +13,8 @@
 
 #include "base/thread_pool.h"
 #include "ops/cpu/attention_tiles.h"
-#include "ops/cpu/blas.h"
 #include "ops/cpu/simd_math.h"
+#include "ops/cpu/small_product.h"
 
 namespace longstride::ops::cpu {
 namespace {
@@ -62,6 +62,7 @@ void forward_tile(const PagedAttentionForward& a, const TilePlan& plan, std::int
   float* scores_MN = out_MC + plan.tile_rows * C;
   float* maximum_M = scores_MN + plan.tile_rows * stride;
   float* sum_M = maximum_M + plan.tile_rows;
+  float* panel = sum_M + plan.tile_rows;
   gather_rows(a.q_THC, query_page * P, queries, first_head, heads, q_MC);
   std::fill_n(out_MC, M * C, 0.0f);
   std::fill_n(maximum_M, M, kHidden);
@@ -75,8 +76,17 @@ void forward_tile(const PagedAttentionForward& a, const TilePlan& plan, std::int
     for (std::int64_t j = 0; j < pages; ++j) {
       const TileMask mask = plan.mask(v, query_page, v.kv_pages[i + j]);
       const float* k = kv_plane(a.kv, v.kv_pages[i + j], 0, kv_head);
-      sgemm(Trans::kNo, Trans::kYes, M, mask.keys, C, a.scale * kLog2E, q_MC, C, k, plan.kv_stride,
-            0.0f, scores_MN + columns, stride);
+      transpose(k, plan.kv_stride, mask.keys, C, panel, mask.keys);
+      small_product({.m = M,
+                     .n = mask.keys,
+                     .k = C,
+                     .alpha = a.scale * kLog2E,
+                     .a = q_MC,
+                     .lda = C,
+                     .b = panel,
+                     .ldb = mask.keys,
+                     .c = scores_MN + columns,
+                     .ldc = stride});
       if (mask.partial) hide_columns(scores_MN + columns, stride, mask, heads, queries);
       columns += mask.keys;
     }
@@ -89,8 +99,17 @@ void forward_tile(const PagedAttentionForward& a, const TilePlan& plan, std::int
     for (std::int64_t j = 0; j < pages; ++j) {
       const std::int64_t keys = plan.keys_of(v, v.kv_pages[i + j]);
       const float* values = kv_plane(a.kv, v.kv_pages[i + j], 1, kv_head);
-      sgemm(Trans::kNo, Trans::kNo, M, C, keys, 1.0f, scores_MN + columns, stride, values,
-            plan.kv_stride, 1.0f, out_MC, C);
+      pack_rows(values, plan.kv_stride, keys, C, panel);
+      small_product({.accumulate = true,
+                     .m = M,
+                     .n = C,
+                     .k = keys,
+                     .a = scores_MN + columns,
+                     .lda = stride,
+                     .b = panel,
+                     .ldb = C,
+                     .c = out_MC,
+                     .ldc = C});
       columns += keys;
     }
   }

@@ -8,8 +8,8 @@
 
 #include "base/thread_pool.h"
 #include "ops/cpu/attention_tiles.h"
-#include "ops/cpu/blas.h"
 #include "ops/cpu/simd_math.h"
+#include "ops/cpu/small_product.h"
 
 namespace longstride::ops::cpu {
 namespace {
@@ -99,6 +99,9 @@ class Backward {
                        kv_head = plan_.first_head(tile) / plan_.group;
     float* weights_MN = tiles_ + thread_slot() * plan_.tile_scratch();
     float* d_weights_MN = weights_MN + plan_.tile_rows * P;
+    float* k_CN = d_weights_MN + plan_.tile_rows * P;
+    float* values_CN = k_CN + plan_.panel_scratch();
+    float* k_NC = values_CN + plan_.panel_scratch();
     for (std::int64_t j = 0; j < count; ++j) {
       const std::int64_t page = v.visited[first + j];
       float* dk = shares_ + tile * plan_.share_scratch() + j * 2 * P * C;
@@ -106,15 +109,28 @@ class Backward {
       std::fill_n(dk, 2 * P * C, 0.0f);
       const float* k = kv_plane(a_.kv, page, 0, kv_head);
       const float* values = kv_plane(a_.kv, page, 1, kv_head);
+      const std::int64_t N = plan_.keys_of(v, page);
+      transpose(k, plan_.kv_stride, N, C, k_CN, N);
+      transpose(values, plan_.kv_stride, N, C, values_CN, N);
+      pack_rows(k, plan_.kv_stride, N, C, k_NC);
       for (std::int64_t i = v.back_offsets[first + j]; i < v.back_offsets[first + j + 1]; ++i) {
         const std::int64_t query_page = v.back_queries[i], queries = plan_.queries_of(query_page);
         const std::int64_t row = row_of(query_page, tile), M = plan_.heads_of(tile) * queries;
         const TileMask mask = plan_.mask(v, query_page, page);
-        const std::int64_t N = mask.keys;
-        sgemm(Trans::kNo, Trans::kYes, M, N, C, a_.scale * kLog2E, q_ + row * C, C, k,
-              plan_.kv_stride, 0.0f, weights_MN, N);
-        sgemm(Trans::kNo, Trans::kYes, M, N, C, 1.0f, dout_ + row * C, C, values, plan_.kv_stride,
-              0.0f, d_weights_MN, N);
+        const auto scores = [&](float alpha, const float* a, const float* b, float* c) {
+          small_product({.m = M,
+                         .n = N,
+                         .k = C,
+                         .alpha = alpha,
+                         .a = a,
+                         .lda = C,
+                         .b = b,
+                         .ldb = N,
+                         .c = c,
+                         .ldc = N});
+        };
+        scores(a_.scale * kLog2E, q_ + row * C, k_CN, weights_MN);
+        scores(1.0f, dout_ + row * C, values_CN, d_weights_MN);
         for (std::int64_t r = 0; r < M; ++r) {
           const std::int64_t token = query_page * P + r % queries,
                              head = plan_.first_head(tile) + r / queries;
@@ -124,12 +140,31 @@ class Backward {
                        a_.lse_HT.as<float>()[head * plan_.tokens + token] * kLog2E, delta_[row + r],
                        a_.scale);
         }
-        sgemm(Trans::kYes, Trans::kNo, N, C, M, 1.0f, weights_MN, N, dout_ + row * C, C, 1.0f, dv,
-              C);
-        sgemm(Trans::kYes, Trans::kNo, N, C, M, 1.0f, d_weights_MN, N, q_ + row * C, C, 1.0f, dk,
-              C);
-        sgemm(Trans::kNo, Trans::kNo, M, C, N, 1.0f, d_weights_MN, N, k, plan_.kv_stride, 1.0f,
-              dq_ + row * C, C);
+        const auto add_to_keys = [&](const float* a, const float* b, float* c) {
+          small_product({.trans_a = true,
+                         .accumulate = true,
+                         .m = N,
+                         .n = C,
+                         .k = M,
+                         .a = a,
+                         .lda = N,
+                         .b = b,
+                         .ldb = C,
+                         .c = c,
+                         .ldc = C});
+        };
+        add_to_keys(weights_MN, dout_ + row * C, dv);
+        add_to_keys(d_weights_MN, q_ + row * C, dk);
+        small_product({.accumulate = true,
+                       .m = M,
+                       .n = C,
+                       .k = N,
+                       .a = d_weights_MN,
+                       .lda = N,
+                       .b = k_NC,
+                       .ldb = C,
+                       .c = dq_ + row * C,
+                       .ldc = C});
       }
     }
   }

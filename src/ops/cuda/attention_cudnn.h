@@ -13,8 +13,8 @@
 
 namespace longstride::ops::cuda {
 
-// Keys and values of token s lie at k + s * kv_stride and v + s * kv_stride, [K, C] each; q, out and
-// their gradients are [T, H, C]; lse is [H, T].
+// Keys and values of token s lie at k + s * kv_stride and v + s * kv_stride, [K, C] each; q, out
+// and their gradients are [T, H, C]; lse is [H, T].
 struct RunShape {
   std::int64_t tokens = 0, keys = 0, query_heads = 0, kv_heads = 0, head_size = 0, kv_stride = 0;
   bool causal = false;      // the last query sees the last key, each one before it one less

@@ -26,7 +26,8 @@ struct Segment {
 
 // Calls f for each segment, in order. A window's keys are few: they are one segment.
 template <class F>
-void for_segments(const KeyRange& range, std::int64_t chunk_begin, std::int64_t tokens, const F& f) {
+void for_segments(const KeyRange& range, std::int64_t chunk_begin, std::int64_t tokens,
+                  const F& f) {
   const std::int64_t end = chunk_begin + tokens;
   for (std::int64_t begin = range.first_key; begin < end;) {
     std::int64_t next = (begin / kSegmentTokens + 1) * kSegmentTokens;
@@ -41,8 +42,9 @@ void for_segments(const KeyRange& range, std::int64_t chunk_begin, std::int64_t 
 // out = partial, or merged with what was summed before; rows are (token, head), one per warp.
 __global__ void __launch_bounds__(kThreads)
     merge_kernel(const bf16* __restrict__ partial_THC, const float* __restrict__ partial_lse_HT,
-                 float* __restrict__ sum_THC, float* __restrict__ lse_HT, bf16* __restrict__ out_THC,
-                 std::int64_t T, std::int64_t H, std::int64_t C, bool first, bool last) {
+                 float* __restrict__ sum_THC, float* __restrict__ lse_HT,
+                 bf16* __restrict__ out_THC, std::int64_t T, std::int64_t H, std::int64_t C,
+                 bool first, bool last) {
   const std::int64_t row = (blockIdx.x * static_cast<std::int64_t>(kThreads) + threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   if (row >= T * H) return;
@@ -86,8 +88,9 @@ __global__ void __launch_bounds__(kThreads)
 // Pages to or from a contiguous run that holds the same elements in the same order. One block row
 // (blockIdx.y) per page, the last page cut at `elements` of the run.
 template <class Page, class F>
-__device__ void for_page_elements(std::byte* base, const std::int32_t* slots, std::int64_t page_bytes,
-                                  std::int64_t page_elements, std::int64_t elements, const F& f) {
+__device__ void for_page_elements(std::byte* base, const std::int32_t* slots,
+                                  std::int64_t page_bytes, std::int64_t page_elements,
+                                  std::int64_t elements, const F& f) {
   const std::int64_t page = blockIdx.y;
   auto* const at = reinterpret_cast<Page*>(base + slots[page] * page_bytes);
   const std::int64_t count = min(page_elements, elements - page * page_elements);
@@ -99,10 +102,9 @@ __device__ void for_page_elements(std::byte* base, const std::int32_t* slots, st
 __global__ void __launch_bounds__(kThreads)
     gather_kernel(std::byte* base, const std::int32_t* slots, std::int64_t page_bytes,
                   std::int64_t page_elements, std::int64_t elements, bf16* __restrict__ run) {
-  for_page_elements<const bf16>(base, slots, page_bytes, page_elements, elements,
-                                [&](const bf16* page, std::int64_t i) {
-                                  Packed<bf16, kWide>::load(page).store(run + i);
-                                });
+  for_page_elements<const bf16>(
+      base, slots, page_bytes, page_elements, elements,
+      [&](const bf16* page, std::int64_t i) { Packed<bf16, kWide>::load(page).store(run + i); });
 }
 
 // pages += run
@@ -124,7 +126,8 @@ __global__ void __launch_bounds__(kThreads)
 
 dim3 page_grid(std::int64_t pages, std::int64_t page_elements) {
   LS_CHECK(pages <= 65535, "{} pages in a segment", pages);
-  return dim3(static_cast<unsigned>(std::clamp<std::int64_t>(page_elements / (kThreads * kWide * 4), 1, 64)),
+  return dim3(static_cast<unsigned>(
+                  std::clamp<std::int64_t>(page_elements / (kThreads * kWide * 4), 1, 64)),
               static_cast<unsigned>(pages));
 }
 
@@ -167,7 +170,8 @@ class Call {
   CudnnAttention& cudnn() const { return cudnn_; }
 
   RunShape shape(const Segment& s) const {
-    return {T, s.end - s.begin, H, kv_.kv_heads, C, kv_.token_stride(), s.last, range_.window, scale_};
+    return {T,      s.end - s.begin, H,     kv_.kv_heads, C, kv_.token_stride(),
+            s.last, range_.window,   scale_};
   }
   bool supported(bool deterministic) const {
     bool good = true;
@@ -188,7 +192,8 @@ class Call {
   const bf16* keys(const Segment& s) const {
     const std::int64_t P = kv_.page_tokens, first = s.begin / P, end = ceil_div(s.end, P);
     const std::int64_t skipped = s.begin % P * kv_.token_stride();
-    if (contiguous(kv_, first, end)) return reinterpret_cast<const bf16*>(kv_.plane(first, 0)) + skipped;
+    if (contiguous(kv_, first, end))
+      return reinterpret_cast<const bf16*>(kv_.plane(first, 0)) + skipped;
     const std::int64_t elements = s.end * kv_.token_stride() - first * P * kv_.token_stride();
     gather_kernel<<<page_grid(end - first, P * kv_.token_stride()), kThreads, 0, handle()>>>(
         kv_.base, stream_.upload(kv_.slots + first, end - first), kv_.page_bytes,
@@ -196,7 +201,8 @@ class Call {
     LS_CUDA_LAUNCHED();
     return staged_ + skipped;
   }
-  // Where the segment's key gradients go: the run that add_gradients adds, from the page's start on.
+  // Where the segment's key gradients go: the run that add_gradients adds, from the page's start
+  // on.
   bf16* gradients_of(const Segment& s) const {
     return gradients + s.begin % kv_.page_tokens * kv_.token_stride();
   }
@@ -205,7 +211,8 @@ class Call {
     const std::int64_t skipped = s.begin % P * kv_.token_stride();
     // The keys before the segment's first in its first page get nothing.
     if (skipped > 0)
-      LS_CUDA(cudaMemsetAsync(gradients, 0, static_cast<std::size_t>(skipped) * sizeof(bf16), handle()));
+      LS_CUDA(cudaMemsetAsync(gradients, 0, static_cast<std::size_t>(skipped) * sizeof(bf16),
+                              handle()));
     const std::int64_t elements = (s.end - first * P) * kv_.token_stride();
     const dim3 grid = page_grid(end - first, P * kv_.token_stride());
     const std::int32_t* slots = stream_.upload(to.slots + first, end - first);
@@ -237,8 +244,9 @@ class Call {
 std::int64_t segmented_attention_scratch_elements(const PagedAttentionShape& s) {
   const std::int64_t rows = s.tokens * s.query_heads,
                      run = (kSegmentTokens + s.tokens) * 2 * s.kv_heads * s.head_size;
-  return floats_for(rows * s.head_size, DType::kF32) + floats_for(rows * s.head_size, DType::kBF16) +
-         floats_for(rows, DType::kF32) + 2 * floats_for(run, DType::kBF16);
+  return floats_for(rows * s.head_size, DType::kF32) +
+         floats_for(rows * s.head_size, DType::kBF16) + floats_for(rows, DType::kF32) +
+         2 * floats_for(run, DType::kBF16);
 }
 
 bool segmented_attention_forward(Stream& stream, const PagedAttentionForward& a,
@@ -254,9 +262,10 @@ bool segmented_attention_forward(Stream& stream, const PagedAttentionForward& a,
                                          .out = single ? a.out_THC.data() : call.partial,
                                          .lse = single ? a.lse_HT.as<float>() : call.partial_lse});
     if (single) return;
-    merge_kernel<<<grid_size(ceil_div(call.T * call.H * 32, kThreads)), kThreads, 0, call.handle()>>>(
-        call.partial, call.partial_lse, call.sum, a.lse_HT.as<float>(), a.out_THC.as<bf16>(), call.T,
-        call.H, call.C, call.first(s), s.last);
+    merge_kernel<<<grid_size(ceil_div(call.T * call.H * 32, kThreads)), kThreads, 0,
+                   call.handle()>>>(call.partial, call.partial_lse, call.sum, a.lse_HT.as<float>(),
+                                    a.out_THC.as<bf16>(), call.T, call.H, call.C, call.first(s),
+                                    s.last);
     LS_CUDA_LAUNCHED();
   });
   return true;

@@ -1,7 +1,7 @@
 // Attention of a chunk over one contiguous range of keys, in segments: cuDNN computes each, partial
 // results are merged by their log-sum-exps. Segments end at fixed multiples of kSegmentTokens, so
-// that nothing but the record decides the order of arithmetic; the last one includes the chunk's own
-// keys.
+// that nothing but the record decides the order of arithmetic; the last one includes the chunk's
+// own keys.
 #pragma once
 
 #include <optional>

@@ -19,10 +19,11 @@ DeviceVisits upload_visits(longstride::cuda::CudaStream& stream, const VisitsVie
 
 DevicePages upload_pages(longstride::cuda::CudaStream& stream, const PagesView& pages,
                          const VisitsView& v) {
-  const std::int64_t count = v.visited_pages == 0 ? 0 : std::int64_t{v.visited[v.visited_pages - 1]} + 1;
-  return {pages.base,        stream.upload(pages.slots, count),
-          pages.page_bytes,  pages.page_tokens,
-          pages.kv_heads,    pages.head_size};
+  const std::int64_t count =
+      v.visited_pages == 0 ? 0 : std::int64_t{v.visited[v.visited_pages - 1]} + 1;
+  return {pages.base,       stream.upload(pages.slots, count),
+          pages.page_bytes, pages.page_tokens,
+          pages.kv_heads,   pages.head_size};
 }
 
 }  // namespace longstride::ops::cuda

@@ -44,6 +44,10 @@ void choose_algorithm(cublasLtHandle_t blas, const GemmShape& s, std::int64_t wo
   LS_BLAS(cublasLtMatmulPreferenceCreate(&preference));
   prefer(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
          static_cast<std::uint64_t>(workspace_bytes));
+  // Where a product is split along k, its parts are added up in F32 in the workspace: never by
+  // turns in the output, which would round them one by one.
+  prefer(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+         static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   const auto alignment = static_cast<std::uint32_t>(s.alignment);
   prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment);
   prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment);
@@ -55,14 +59,16 @@ void choose_algorithm(cublasLtHandle_t blas, const GemmShape& s, std::int64_t wo
       blas, plan.operation, plan.b, plan.a, plan.d, plan.d, preference, 1, &found, &count);
   cublasLtMatmulPreferenceDestroy(preference);
   LS_CHECK(status == CUBLAS_STATUS_SUCCESS && count == 1,
-           "cuBLASLt knows no way for m {} n {} k {}{}{} {} to {}, aligned to {} bytes: {}", s.m, s.n,
-           s.k, s.trans_a ? " A^T" : "", s.trans_b ? " B^T" : "", name_of(s.in), name_of(s.out),
-           s.alignment, cublasLtGetStatusString(status));
+           "cuBLASLt knows no way for m {} n {} k {}{}{} {} to {}, aligned to {} bytes: {}", s.m,
+           s.n, s.k, s.trans_a ? " A^T" : "", s.trans_b ? " B^T" : "", name_of(s.in),
+           name_of(s.out), s.alignment, cublasLtGetStatusString(status));
   plan.algorithm = found.algo;
 }
 
 // The largest power of two up to 16 that divides `n`.
-int alignment_of(std::uint64_t n) { return n == 0 ? 16 : static_cast<int>(std::min<std::uint64_t>(16, n & (~n + 1))); }
+int alignment_of(std::uint64_t n) {
+  return n == 0 ? 16 : static_cast<int>(std::min<std::uint64_t>(16, n & (~n + 1)));
+}
 
 }  // namespace
 
@@ -102,11 +108,14 @@ void gemm(Stream& stream, Gemm g) {
   s.bias = g.bias != nullptr;
   s.add = g.c != nullptr;
   const auto address = [](const void* p) { return reinterpret_cast<std::uint64_t>(p); };
-  const auto bytes = [](std::int64_t n, DType t) { return static_cast<std::uint64_t>(n * size_of(t)); };
+  const auto bytes = [](std::int64_t n, DType t) {
+    return static_cast<std::uint64_t>(n * size_of(t));
+  };
   s.alignment = alignment_of(address(g.a) | address(g.b) | address(g.c) | address(g.d) |
                              bytes(s.lda, s.in) | bytes(s.ldb, s.in) | bytes(s.ldd, s.out));
   LibraryContext& libraries = libraries_of(stream);
-  const GemmPlan& plan = libraries.gemms().find(libraries.blas(), s, LibraryContext::kWorkspaceBytes);
+  const GemmPlan& plan =
+      libraries.gemms().find(libraries.blas(), s, LibraryContext::kWorkspaceBytes);
   if (s.bias) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias);
   const float alpha = 1.0f, beta = s.add ? 1.0f : 0.0f;
   LS_BLAS(cublasLtMatmul(libraries.blas(), plan.operation, &alpha, g.b, plan.b, g.a, plan.a, &beta,

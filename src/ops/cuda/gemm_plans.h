@@ -1,5 +1,5 @@
-// Matrix products by cuBLASLt, row-major. What a product needs besides its pointers is made once per
-// shape and kept.
+// Matrix products by cuBLASLt, row-major. What a product needs besides its pointers is made once
+// per shape and kept.
 #pragma once
 
 #include <cublasLt.h>

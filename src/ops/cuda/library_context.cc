@@ -19,7 +19,8 @@ LibraryContext::~LibraryContext() {
 
 LibraryContext& libraries_of(Stream& stream) {
   longstride::cuda::CudaStream& s = longstride::cuda::cuda_stream(stream);
-  return static_cast<LibraryContext&>(s.extension([&] { return std::make_unique<LibraryContext>(s); }));
+  return static_cast<LibraryContext&>(
+      s.extension([&] { return std::make_unique<LibraryContext>(s); }));
 }
 
 void check_blas(cublasStatus_t status, const char* call, const char* file, int line) {

@@ -45,8 +45,8 @@ std::vector<std::int64_t> stats_strides(const RunShape& s) {
   return {s.query_heads * s.tokens, s.tokens, 1, 1};
 }
 
-Tensor input(fe::graph::Graph& graph, Id id, const char* name, const std::vector<std::int64_t>& dims,
-             const std::vector<std::int64_t>& strides,
+Tensor input(fe::graph::Graph& graph, Id id, const char* name,
+             const std::vector<std::int64_t>& dims, const std::vector<std::int64_t>& strides,
              fe::DataType_t type = fe::DataType_t::BFLOAT16) {
   return graph.tensor(fe::graph::Tensor_attributes()
                           .set_name(name)
@@ -113,7 +113,8 @@ std::unique_ptr<Plan> make_backward(const RunShape& s, bool deterministic, cudnn
   const Tensor dout = input(graph, kDout, "dout", query_dims(s), query_strides(s));
   const Tensor stats =
       input(graph, kStats, "lse", stats_dims(s), stats_strides(s), fe::DataType_t::FLOAT);
-  auto attributes = fe::graph::SDPA_backward_attributes().set_name("backward").set_attn_scale(s.scale);
+  auto attributes =
+      fe::graph::SDPA_backward_attributes().set_name("backward").set_attn_scale(s.scale);
   attributes.set_deterministic_algorithm(deterministic);
   set_mask(attributes, s);
   auto [dq, dk, dv] = graph.sdpa_backward(q, k, v, out, dout, stats, attributes);
@@ -185,7 +186,8 @@ CudnnAttention::~CudnnAttention() {
 }
 
 bool CudnnAttention::supports(const RunShape& shape, bool deterministic) {
-  for (const Plan* plan : {&plans_->forward_plan(shape), &plans_->backward_plan(shape, deterministic)})
+  for (const Plan* plan :
+       {&plans_->forward_plan(shape), &plans_->backward_plan(shape, deterministic)})
     if (!plan->usable) {
       log_warning("cuDNN does not take {} queries over {} keys of head size {}: {}", shape.tokens,
                   shape.keys, shape.head_size, plan->why_not);

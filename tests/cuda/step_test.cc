@@ -1,0 +1,176 @@
+// The whole step on the GPU: against the CPU in F32 (invariant 1), and in BF16 the same bits for
+// every plan and every run (invariants 2 and 4).
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "ops/elementwise.h"
+#include "tests/train/step_fixture.h"
+
+namespace longstride {
+namespace {
+
+Device& gpu() {
+  static const std::unique_ptr<Device> device = make_cuda_device();
+  return *device;
+}
+
+std::vector<std::byte> on_host(const ParameterSet& set) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(set.bytes()));
+  set.device().copy_to_host(bytes.data(), set.data(), set.bytes());
+  return bytes;
+}
+
+// The same values on another device, in another type.
+std::unique_ptr<ParameterSet> copy_to(Device& device, const ModelConfig& config,
+                                      const ParameterSet& from, DType dtype) {
+  ParameterSet same(device, config, DType::kF32, "weights");
+  const std::vector<std::byte> bytes = on_host(from);
+  device.copy_from_host(same.data(), bytes.data(), same.bytes());
+  auto to = std::make_unique<ParameterSet>(device, config, dtype, "weights");
+  for (std::int64_t i = 0; i < to->size(); ++i)
+    ops::convert(device.stream(), {same.view(i), to->view(i)});
+  device.stream().synchronize();
+  return to;
+}
+
+struct Plan {
+  std::int64_t chunk, page, keep;
+  bool rebuild = false;
+};
+
+std::vector<std::byte> gradients_on_gpu(const RandomCase& c, const ParameterSet& weights, Plan plan,
+                                        const NumericsChoice& choice, double* loss = nullptr) {
+  ParameterSet gradients(gpu(), c.config, DType::kF32, "gradients");
+  StepRunner runner(c.config, weights, gradients,
+                    choose_numerics(gpu(), c.config, plan.chunk, plan.page, choice),
+                    {static_cast<std::int64_t>(c.tokens.size()), plan.keep, plan.rebuild});
+  const auto counted = static_cast<double>(
+      std::count_if(c.targets.begin(), c.targets.end(), [](std::int32_t t) { return t >= 0; }));
+  const SequenceResult result =
+      runner.run({c.tokens, c.targets, c.document_starts, 0}, 1.0 / counted);
+  if (loss != nullptr) *loss = result.loss_sum / counted;
+  return on_host(gradients);
+}
+
+class StepOnCuda : public testing::TestWithParam<std::uint64_t> {};
+
+TEST_P(StepOnCuda, F32IsWhatTheCpuComputes) {
+  const RandomCase c = random_case(GetParam());
+  const std::unique_ptr<Device> cpu = make_cpu_device();
+  const auto weights = random_weights(*cpu, c.config, GetParam());
+  const StepOutcome expected = run_step(*cpu, c, *weights, c.chunk, c.page, c.keep_chunks);
+  const auto on_gpu = copy_to(gpu(), c.config, *weights, DType::kF32);
+  double loss = 0;
+  const std::vector<std::byte> bytes =
+      gradients_on_gpu(c, *on_gpu, {c.chunk, c.page, c.keep_chunks}, {.compute = "f32"}, &loss);
+  EXPECT_NEAR(loss, expected.loss(), 2e-6 * std::fabs(expected.loss()));
+  double largest = 0;  // a tensor whose gradient all but vanishes is compared with the others
+  for (std::int64_t i = 0; i < expected.gradients->size(); ++i) {
+    const View view = expected.gradients->view(i);
+    for (std::int64_t e = 0; e < view.elements(); ++e)
+      largest = std::max(largest, static_cast<double>(std::fabs(view.as<float>()[e])));
+  }
+  for (std::int64_t i = 0; i < expected.gradients->size(); ++i) {
+    const View view = expected.gradients->view(i);
+    const auto* got = reinterpret_cast<const float*>(
+        bytes.data() + (static_cast<std::byte*>(view.data()) - expected.gradients->data()));
+    double difference = 0, norm = 0;
+    for (std::int64_t e = 0; e < view.elements(); ++e) {
+      const double want = static_cast<double>(view.as<float>()[e]), d = got[e] - want;
+      difference += d * d;
+      norm += want * want;
+    }
+    EXPECT_LE(std::sqrt(difference), 1e-5 * std::sqrt(norm) + 1e-6 * largest)
+        << expected.gradients->specs()[static_cast<std::size_t>(i)].name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Random, StepOnCuda, testing::Range<std::uint64_t>(1, 25));
+
+// Large enough for cuDNN's kernels and several chunks; one document, two windows.
+RandomCase dense_case(std::int64_t window, std::uint64_t documents) {
+  RandomCase c;
+  ModelConfig& m = c.config;
+  m.layers = 2;
+  m.kv_heads = 2;
+  m.query_heads = 4;
+  m.head_size = 64;
+  m.hidden_size = 128;
+  m.ffn_size = 256;
+  m.vocabulary = 512;
+  m.rms_eps = 1e-6;
+  m.qkv_bias = true;
+  m.rope.theta = 10000;
+  m.max_positions = 1 << 20;
+  m.windows = {0, window};
+  Random random(5, 6);
+  fill_sequence(c, random, 1500, documents, 0);
+  return c;
+}
+
+// Weights small enough that errors do not grow from layer to layer.
+std::unique_ptr<ParameterSet> tame_weights(const ModelConfig& config) {
+  const std::unique_ptr<Device> cpu = make_cpu_device();
+  const auto weights = random_weights(*cpu, config, 3);
+  for (std::int64_t i = 0; i < weights->size(); ++i) {
+    const View view = weights->view(i);
+    if (view.shape().rank() == 2)
+      for (std::int64_t e = 0; e < view.elements(); ++e) view.as<float>()[e] *= 0.2f;
+  }
+  return copy_to(gpu(), config, *weights, DType::kBF16);
+}
+
+// Which gradients differ, and by how much; empty where none does.
+std::string differences(const RandomCase& c, const std::vector<std::byte>& a,
+                        const std::vector<std::byte>& b) {
+  const ParameterSet names(shapes_device(DeviceKind::kCuda), c.config, DType::kF32, "gradients");
+  std::string text;
+  std::size_t at = 0;
+  for (const ParameterSpec& spec : names.specs()) {
+    const auto* x = reinterpret_cast<const float*>(a.data() + at);
+    const auto* y = reinterpret_cast<const float*>(b.data() + at);
+    const std::int64_t n = spec.shape.elements();
+    if (!std::equal(x, x + n, y))
+      text += fmt::format("{} by {:.1e}; ", spec.name, relative_error(x, y, n));
+    at += static_cast<std::size_t>((n * 4 + 255) / 256 * 256);
+  }
+  return text;
+}
+
+TEST(StepOnCudaBits, EveryPlanAndEveryRunGivesTheSame) {
+  for (const auto& [window, documents] :
+       {std::pair<std::int64_t, std::uint64_t>{0, 1}, {200, 1}, {0, 4}}) {
+    const RandomCase c = dense_case(window, documents);
+    const auto weights = tame_weights(c.config);
+    for (const char* compute : {"bf16", "f32"}) {
+      const NumericsChoice choice{.compute = compute};
+      const auto first = gradients_on_gpu(c, *weights, {512, 128, 1}, choice);
+      for (const Plan plan : {Plan{512, 128, 1}, Plan{512, 128, 2}, Plan{512, 128, 3},
+                              Plan{512, 128, 1, true}, Plan{512, 128, 2, true}})
+        EXPECT_EQ(differences(c, first, gradients_on_gpu(c, *weights, plan, choice)), "")
+            << compute << ", window " << window << ", " << documents << " documents: kept "
+            << plan.keep << (plan.rebuild ? ", rebuilt" : "");
+    }
+  }
+}
+
+// BF16 follows F32 within what BF16 can hold, whatever the chunk.
+TEST(StepOnCudaBits, Bf16IsCloseToF32) {
+  for (const auto& [window, documents] :
+       {std::pair<std::int64_t, std::uint64_t>{0, 1}, {200, 1}, {0, 4}}) {
+    const RandomCase c = dense_case(window, documents);
+    const auto weights = tame_weights(c.config);
+    const auto exact = gradients_on_gpu(c, *weights, {512, 128, 1}, {.compute = "f32"});
+    for (const Plan plan : {Plan{512, 128, 1}, Plan{128, 128, 1}, Plan{2048, 64, 1}}) {
+      const auto close = gradients_on_gpu(c, *weights, plan, {.compute = "bf16"});
+      const auto* a = reinterpret_cast<const float*>(close.data());
+      const auto* b = reinterpret_cast<const float*>(exact.data());
+      EXPECT_LT(relative_error(a, b, static_cast<std::int64_t>(exact.size() / 4)), 0.03)
+          << "chunk " << plan.chunk;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace longstride

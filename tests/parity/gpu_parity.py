@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""Gradients on the GPU against transformers, for every family (invariant 5).
+
+A small random bf16 model and a sequence per family and seed. The reference is transformers in fp32 on the same
+weights. Required of longstride: in fp32 every gradient within 1e-4 of it; in bf16, worst tensor, at most 1.2 times
+the error of transformers' own bf16 (relative Frobenius errors; the mean over seeds of the worst tensor's).
+
+    LONGSTRIDE=build/release/longstride python3 tests/parity/gpu_parity.py [FAMILY ...]
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+import transformers
+from safetensors.torch import load_file
+
+SEEDS = (0, 1, 2)
+TOKENS = 1600
+CHUNK, PAGE = 512, 128
+SHAPE = {"vocab_size": 1024, "hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 4,
+         "num_attention_heads": 8, "num_key_value_heads": 2, "rms_norm_eps": 1e-6, "max_position_embeddings": 8192}
+FAMILIES = {
+    "Qwen2": {},
+    "Qwen3": {"head_dim": 64},
+    "Llama": {"rope_parameters": {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
+                                  "high_freq_factor": 4.0, "original_max_position_embeddings": 1024}},
+    "Mistral": {"sliding_window": 300},
+}
+
+
+def make_model(family, seed):
+    torch.manual_seed(seed)
+    config = getattr(transformers, family + "Config")(**SHAPE, **FAMILIES[family], tie_word_embeddings=False)
+    model = getattr(transformers, family + "ForCausalLM")(config)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            p.copy_(1 + 0.1 * torch.randn_like(p) if "norm" in name else 0.05 * torch.randn_like(p))
+    return model.to(torch.bfloat16)
+
+
+def torch_gradients(family, folder, tokens, dtype):
+    # Loaded in its type: Module.to would round the RoPE frequencies too.
+    model = getattr(transformers, family + "ForCausalLM").from_pretrained(
+        folder / "model", dtype=dtype, attn_implementation="sdpa").cuda().train()
+    logits = model(input_ids=tokens[None].cuda(), use_cache=False).logits[0, :-1].float()
+    loss = torch.nn.functional.cross_entropy(logits, tokens[1:].cuda())
+    loss.backward()
+    return loss.item(), {name: p.grad.detach().double().cpu() for name, p in model.named_parameters()}
+
+
+def our_gradients(folder, compute):
+    out = folder / f"{compute}.safetensors"
+    done = subprocess.run([os.environ.get("LONGSTRIDE", "build/release/longstride"), "gradients", "--model", folder / "model",
+                           "--tokens", folder / "tokens.bin", "--out", out, "--chunk", str(CHUNK), "--page", str(PAGE),
+                           "--device", "cuda", "--compute", compute], check=True, capture_output=True, text=True)
+    return json.loads(done.stdout)["loss"], {k: v.double() for k, v in load_file(out).items()}
+
+
+def worst(gradients, reference):
+    errors = {name: ((gradients[name] - r).norm() / r.norm()).item() for name, r in reference.items()}
+    name = max(errors, key=errors.get)
+    return errors[name], name
+
+
+def check(family):
+    ours, theirs, plain = [], [], []
+    for seed in SEEDS:
+        with tempfile.TemporaryDirectory() as text:
+            folder = Path(text)
+            model = make_model(family, seed)
+            model.save_pretrained(folder / "model")
+            tokens = torch.randint(0, SHAPE["vocab_size"], (TOKENS,))
+            (folder / "tokens.bin").write_bytes(tokens.numpy().astype("<u4").tobytes())
+            _, bf16 = torch_gradients(family, folder, tokens, torch.bfloat16)
+            loss, reference = torch_gradients(family, folder, tokens, torch.float32)
+            our_loss, f32 = our_gradients(folder, "f32")
+            plain.append(max(worst(f32, reference)[0], abs(our_loss - loss) / loss))
+            ours.append(worst(our_gradients(folder, "bf16")[1], reference))
+            theirs.append(worst(bf16, reference))
+    mean = [sum(e for e, _ in errors) / len(errors) for errors in (ours, theirs)]
+    good = max(plain) < 1e-4 and mean[0] <= 1.2 * mean[1]
+    print(f"{family:8s} fp32 {max(plain):.1e}   bf16 {mean[0]:.4f} ({ours[0][1]}) against PyTorch's {mean[1]:.4f} "
+          f"({theirs[0][1]}): {mean[0] / mean[1]:.2f}   {'ok' if good else 'FAILED'}", flush=True)
+    return good
+
+
+def main():
+    transformers.utils.logging.disable_progress_bar()
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    results = [check(family) for family in sys.argv[1:] or FAMILIES]
+    sys.exit(0 if all(results) else 1)
+
+
+if __name__ == "__main__":
+    main()
