@@ -32,7 +32,7 @@ struct ChunkContext {
   }
 };
 
-// y = x w^T + b + add; `b` and `add` may be absent, `add` may be y.
+// y = x w^T + b + add; `b` and `add` may be absent.
 void linear(const ChunkContext& ctx, ConstView x, ConstView w, ConstView b, View y,
             ConstView add = {});
 // dx = (or +=) dy w; dw += dy^T x; db += column sums of dy. An absent dx or db is not computed.

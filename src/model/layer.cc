@@ -95,12 +95,11 @@ Lease layer_forward(const LayerPass& pass, Lease x_TD, KeptLayer* kept) {
     if (kept != nullptr && !keep_raw_q) kept->q_THC = std::move(q_THC);
   }
 
-  // x += f W^T + b: in place, or where the earlier state is kept, into a new tensor.
+  // x + f W^T + b takes the place of x, whose earlier state may be kept.
   const auto add_to_stream = [&](ConstView f, ConstView weight, ConstView bias, Lease* keep_in) {
-    if (keep_in == nullptr) return linear(ctx, f, weight, bias, x_TD, x_TD);
     Lease next = ctx.take("residual", {s.T, s.D});
     linear(ctx, f, weight, bias, next, x_TD);
-    *keep_in = std::move(x_TD);
+    if (keep_in != nullptr) *keep_in = std::move(x_TD);
     x_TD = std::move(next);
   };
   add_to_stream(attention_THC.view().reshaped({s.T, s.H * s.C}), w.o, w.o_bias,

@@ -32,8 +32,7 @@ struct LayerPass {
 void layer_store_kv(const LayerPass& pass, ConstView x_TD);
 
 // The layer's output for input x, whose keys and values are in the pages already. With `kept`, what
-// the backward needs moves there (x too); without, the output takes x's place. Both ways give the
-// same bits.
+// the backward needs moves there (x too); without, x is given back. Both ways give the same bits.
 Lease layer_forward(const LayerPass& pass, Lease x_TD, KeptLayer* kept);
 
 // Turns dx from the gradient of the layer's output into that of its input, in place. Parameter

@@ -14,7 +14,8 @@ struct LinearForward {
   ConstView x_RI;
   ConstView w_OI;
   ConstView b_O;     // absent: no bias
-  ConstView add_RO;  // absent, or added to the product; may be y itself
+  ConstView add_RO;  // absent, or added to the product; not y (libraries round an addition in place
+                     // differently)
   View y_RO;         // =
   View scratch;
 };

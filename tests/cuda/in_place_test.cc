@@ -4,7 +4,6 @@
 
 #include "base/random.h"
 #include "ops/elementwise.h"
-#include "ops/linear.h"
 #include "ops/swiglu.h"
 
 namespace longstride::ops {
@@ -39,26 +38,6 @@ class InPlace : public testing::Test {
  private:
   std::vector<std::unique_ptr<Memory>> memory_;
 };
-
-TEST_F(InPlace, LinearAddsToItsOutput) {
-  for (const DType t : {DType::kBF16, DType::kF32})
-    for (const auto& [R, I, O] : {std::array<std::int64_t, 3>{512, 128, 256},
-                                  {512, 256, 128},
-                                  {476, 256, 128},
-                                  {512, 256, 512},
-                                  {4096, 3584, 3584},
-                                  {4096, 18944, 3584},
-                                  {64, 4096, 128}}) {
-      const View x = random(t, {R, I}), w = random(t, {O, I}), add = random(t, {R, O});
-      const View y = make(t, {R, O});
-      const View scratch = make(DType::kF32, {linear_scratch_elements(stream(), {R, w, t})});
-      linear_forward(stream(),
-                     {.x_RI = x, .w_OI = w, .add_RO = add, .y_RO = y, .scratch = scratch});
-      linear_forward(stream(),
-                     {.x_RI = x, .w_OI = w, .add_RO = add, .y_RO = add, .scratch = scratch});
-      EXPECT_TRUE(bytes(y) == bytes(add)) << name_of(t) << " " << R << " " << I << " " << O;
-    }
-}
 
 TEST_F(InPlace, Swiglu) {
   for (const DType t : {DType::kBF16, DType::kF32}) {

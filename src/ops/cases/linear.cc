@@ -59,25 +59,20 @@ Problem forward_problem(Size s, Options o) {
   p.input("x", o.compute, {s.R, s.I});
   p.input("w", o.dtype, {s.O, s.I});
   if (o.bias) p.input("b", o.dtype, {s.O});
-  if (o.accumulate) {
-    p.update("y", o.compute, {s.R, s.O}, tolerance(o));
-  } else {
-    p.output("y", o.compute, {s.R, s.O}, tolerance(o));
-  }
+  p.output("y", o.compute, {s.R, s.O}, tolerance(o));
   if (o.add) p.input("add", o.compute, {s.R, s.O});
   add_scratch(p, s, o);
   p.run = [=](Stream& stream, const Bound& v) {
     linear_forward(stream, {.x_RI = v("x"),
                             .w_OI = v("w"),
                             .b_O = v("b"),
-                            .add_RO = o.accumulate ? v("y") : v("add"),
+                            .add_RO = v("add"),
                             .y_RO = v("y"),
                             .scratch = v("scratch")});
   };
   p.reference = [=](Values& v) {
     const std::vector<double> y = apply(v, s, o.bias);
-    for (std::size_t i = 0; i < y.size(); ++i)
-      v["y"][i] = y[i] + (o.accumulate ? v["y"][i] : o.add ? v["add"][i] : 0);
+    for (std::size_t i = 0; i < y.size(); ++i) v["y"][i] = y[i] + (o.add ? v["add"][i] : 0);
   };
   p.flops = flops(s);
   return p;
@@ -151,13 +146,12 @@ OpCase forward_case() {
   for (DType t : {DType::kF32, DType::kBF16, DType::kF16}) {
     test({1, 1, 1}, {t, true, false});
     test({3, 5, 7}, {t, false, false});
-    test({70, 130, 33}, {t, true, true});
+    test({70, 130, 33}, {.dtype = t, .bias = true, .add = true});
     test({530, 17, 600}, {t, true, false});  // several blocks both ways, the last ones cut
   }
-  test({530, 17, 600}, {DType::kF32, false, true});
-  test({70, 33, 40}, {DType::kF32, true, false, true});
-  for (Options o : {Options{}, Options{.bias = true}, Options{.bias = true, .accumulate = true},
-                    Options{.bias = true, .add = true}, Options{.add = true}}) {
+  test({530, 17, 600}, {.add = true});
+  for (Options o : {Options{}, Options{.bias = true}, Options{.bias = true, .add = true},
+                    Options{.add = true}}) {
     o.dtype = o.compute = DType::kBF16;
     for (Size s : {Size{64, 128, 96}, Size{200, 264, 136}, Size{1, 8, 8}})
       op.tests16.push_back({label(s, o), [=] { return forward_problem(s, o); }});

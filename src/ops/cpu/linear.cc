@@ -62,7 +62,7 @@ void linear_forward(Stream& stream, const LinearForward& args) {
   if (args.add_RO.present()) {
     LS_CHECK(args.add_RO.shape() == y, "add {} y {}", args.add_RO.shape().to_string(),
              y.to_string());
-    if (args.add_RO.data() != args.y_RO.data()) cpu::convert(stream, {args.add_RO, args.y_RO});
+    cpu::convert(stream, {args.add_RO, args.y_RO});
     g.accumulate = true;
   }
   if (args.b_O.present()) {

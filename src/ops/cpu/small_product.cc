@@ -35,18 +35,18 @@ LS_AVX512 void block(const SmallProduct& p, const float* a, std::int64_t row, st
 #pragma GCC unroll 6
   for (int i = 0; i < R; ++i)
 #pragma GCC unroll 4
-    for (int j = 0; j < W; ++j) sum[i][j] = _mm512_setzero_ps();
+    for (std::int64_t j = 0; j < W; ++j) sum[i][j] = _mm512_setzero_ps();
   for (std::int64_t k = 0; k < p.k; ++k) {
     __m512 columns[W];
 #pragma GCC unroll 4
-    for (int j = 0; j < W; ++j)
+    for (std::int64_t j = 0; j < W; ++j)
       columns[j] =
           j + 1 < W ? _mm512_loadu_ps(b + j * 16) : _mm512_maskz_loadu_ps(last, b + j * 16);
 #pragma GCC unroll 6
     for (int i = 0; i < R; ++i) {
       const __m512 x = _mm512_set1_ps(a[i * row]);
 #pragma GCC unroll 4
-      for (int j = 0; j < W; ++j) sum[i][j] = _mm512_fmadd_ps(x, columns[j], sum[i][j]);
+      for (std::int64_t j = 0; j < W; ++j) sum[i][j] = _mm512_fmadd_ps(x, columns[j], sum[i][j]);
     }
     a += step;
     b += p.ldb;
@@ -55,7 +55,7 @@ LS_AVX512 void block(const SmallProduct& p, const float* a, std::int64_t row, st
 #pragma GCC unroll 6
   for (int i = 0; i < R; ++i) {
 #pragma GCC unroll 4
-    for (int j = 0; j < W; ++j) {
+    for (std::int64_t j = 0; j < W; ++j) {
       float* to = c + i * p.ldc + j * 16;
       const __mmask16 mask = j + 1 < W ? static_cast<__mmask16>(0xffff) : last;
       const __m512 value = p.accumulate ? _mm512_add_ps(_mm512_maskz_loadu_ps(mask, to), sum[i][j])

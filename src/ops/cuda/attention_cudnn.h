@@ -21,7 +21,7 @@ struct RunShape {
   std::int64_t window = 0;  // 0: none; else keys a query sees, itself included; causal only
   float scale = 1.0f;
 
-  auto operator<=>(const RunShape&) const = default;
+  auto operator<=>(const RunShape&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 struct RunForward {

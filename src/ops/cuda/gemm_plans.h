@@ -26,7 +26,7 @@ struct GemmShape {
   bool add = false;         // D = ... + C
   int alignment = 16;       // bytes that all addresses and row lengths are multiples of
 
-  auto operator<=>(const GemmShape&) const = default;
+  auto operator<=>(const GemmShape&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 struct GemmPlan {
