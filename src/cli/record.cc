@@ -33,6 +33,7 @@ StepRecord make_record(const StepReport& report, const RunPlan& plan) {
                   0};
   record.memory_limit = needs.available;
   record.peak_rss = peak_resident_bytes();
+  record.skipped = report.skipped;
   set_rates(record, flops_of(plan.model.config, report.document_lengths));
   return record;
 }

@@ -36,6 +36,7 @@ std::string format_step_line(const StepRecord& r) {
     line += fmt::format(" ({:.0f}%)", 100.0 * used / static_cast<double>(r.memory_limit));
   line += fmt::format(" | {} tok/s | {} TFLOP/s", rate(r.tokens_per_s), rate(r.tflops));
   if (r.mfu) line += fmt::format(" | MFU {:.1f}%", 100.0 * *r.mfu);
+  if (r.skipped) line += " | skipped";
   return line;
 }
 
@@ -67,6 +68,7 @@ OrderedJson record_to_json(const StepRecord& r) {
   out["bytes_other"] = r.bytes.other;
   out["bytes_limit"] = r.memory_limit > 0 ? OrderedJson(r.memory_limit) : OrderedJson(nullptr);
   out["peak_rss"] = r.peak_rss;
+  out["skipped"] = r.skipped;
   return out;
 }
 

@@ -47,6 +47,7 @@ struct StepRecord {
   TenantBytes bytes;
   std::int64_t memory_limit = 0;  // what the device has for us; 0: not known
   std::int64_t peak_rss = 0;      // of the process
+  bool skipped = false;           // not finite: the weights were not updated
 };
 
 // Fills tokens_per_s, tflops and mfu from tokens, seconds.total and the model FLOPs of the step.
@@ -54,7 +55,7 @@ void set_rates(StepRecord& record, double model_flops,
                std::optional<double> peak_flops_per_s = std::nullopt);
 
 // step 12/100 | loss 3.2188 | grad 1.204 | lr 1.00e-04 | 1.25 GiB (8%) | 3210 tok/s | 0.123 TFLOP/s
-// [| MFU 41.2%]
+// [| MFU 41.2%] [| skipped]
 std::string format_step_line(const StepRecord& record);
 
 // One flat object; keys and their meaning are in docs/metrics.md. What is not known or not finite

@@ -1,6 +1,7 @@
 #include "train/chunk_runner.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "model/head.h"
 #include "ops/embedding.h"
@@ -158,6 +159,9 @@ void ChunkRunner::settle() {
       if (recording_losses_) all_losses_[begin + t] = losses_[slot + t];
       if (input_.targets[begin + t] < 0) continue;
       sums_.loss += static_cast<double>(losses_[slot + t]);
+      if (!std::isfinite(losses_[slot + t]) &&
+          (sums_.nonfinite_chunk < 0 || unsettled_[i] < sums_.nonfinite_chunk))
+        sums_.nonfinite_chunk = unsettled_[i];
       sums_.correct += correct_[slot + t];
       ++sums_.counted;
     }

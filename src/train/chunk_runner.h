@@ -59,6 +59,7 @@ class ChunkRunner {
   struct Sums {
     double loss = 0;
     std::int64_t counted = 0, correct = 0;
+    std::int64_t nonfinite_chunk = -1;  // the first of the sequence with a loss that is not finite
   };
   const Sums& sums() {
     settle();

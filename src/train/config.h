@@ -36,6 +36,7 @@ struct TrainingConfig {
   std::int64_t page = 128;
   std::int64_t keep_chunks = 1;
   bool rebuild_feed_forward = false;
+  std::string nonfinite = "stop";
   std::int64_t steps = 0;
   std::int64_t batch = 1;
   std::int64_t seed = 0;

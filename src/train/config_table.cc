@@ -89,6 +89,11 @@ const std::vector<ConfigKey>& table() {
        "Compute the feed-forward part's gate and up again in the backward pass instead of keeping "
        "them: less workspace for a few percent more time, the same bits.",
        LS_FIELD(training.rebuild_feed_forward)},
+      {"training", "nonfinite", Type::kChoice,
+       "What to do where the loss or a gradient is not finite: stop the run, or skip the step's "
+       "update "
+       "(at most ten in a row).",
+       LS_FIELD(training.nonfinite), one_of({"stop", "skip"})},
       {"training", "steps", Type::kInteger, "Optimizer steps of the whole run.",
        LS_FIELD(training.steps), count_from(1), kRequired},
       {"training", "batch", Type::kInteger,

@@ -34,15 +34,26 @@ std::int64_t Optimizer::bytes_needed(const ModelConfig& config,
   return (needs_masters(weight_dtypes) ? 3 : 2) * ParameterSet::bytes_needed(config, DType::kF32);
 }
 
-double Optimizer::gradient_norm(const ParameterSet& gradients) {
+double Optimizer::norm_of(const ParameterSet& gradients, std::int64_t begin, std::int64_t end) {
   Device& device = weights_.device();
   const View sum(norm_->data(), DType::kF64, {1});
   device.zero(sum.data(), sum.bytes());
-  for (std::int64_t i = 0; i < gradients.size(); ++i)
+  for (std::int64_t i = begin; i < end; ++i)
     ops::sum_of_squares(device.stream(), {gradients.view(i), sum});
   double squares = 0;
   device.copy_to_host(&squares, sum.data(), sum.bytes());
   return std::sqrt(squares);
+}
+
+double Optimizer::gradient_norm(const ParameterSet& gradients) {
+  return norm_of(gradients, 0, gradients.size());
+}
+
+std::string Optimizer::first_nonfinite(const ParameterSet& gradients) {
+  for (std::int64_t i = gradients.size() - 1; i >= 0; --i)
+    if (!std::isfinite(norm_of(gradients, i, i + 1)))
+      return gradients.specs()[static_cast<std::size_t>(i)].name;
+  return "";
 }
 
 void Optimizer::update(const ParameterSet& gradients, double learning_rate, double gradient_scale,

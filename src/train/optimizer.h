@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "model/parameters.h"
 #include "train/config.h"
@@ -20,6 +21,9 @@ class Optimizer {
 
   // Global norm of all gradients, in double.
   double gradient_norm(const ParameterSet& gradients);
+  // The parameter whose gradient was the first, in the order of the backward pass, to hold a value
+  // that is not finite; empty where all are. Waits for the device once per parameter: for reports.
+  std::string first_nonfinite(const ParameterSet& gradients);
   // One update with gradients scaled by `gradient_scale`; `step` counts from 1.
   void update(const ParameterSet& gradients, double learning_rate, double gradient_scale,
               std::int64_t step);
@@ -32,6 +36,9 @@ class Optimizer {
   std::int64_t bytes() const;
 
  private:
+  // Square root of the sum of squares of parameters [begin, end).
+  double norm_of(const ParameterSet& gradients, std::int64_t begin, std::int64_t end);
+
   ParameterSet& weights_;
   OptimizerConfig options_;
   ParameterSet first_, second_;

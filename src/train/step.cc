@@ -120,6 +120,7 @@ SequenceResult StepRunner::run(const SequenceInput& input, double scale,
   result.loss_sum = sums.loss;
   result.counted = sums.counted;
   result.correct = sums.correct;
+  result.nonfinite_chunk = sums.nonfinite_chunk;
   return result;
 }
 

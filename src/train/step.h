@@ -16,6 +16,7 @@ struct SequenceResult {
   double loss_sum = 0;  // over counted targets
   std::int64_t counted = 0, correct = 0;
   double forward_s = 0, recompute_s = 0, backward_s = 0;
+  std::int64_t nonfinite_chunk = -1;  // the first with a loss that is not finite; -1: none
 };
 
 // Thrown out of run() when `should_stop` said so; gradients hold a partial sum, weights are

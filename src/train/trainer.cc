@@ -136,6 +136,25 @@ void Trainer::save(const TrainCallbacks& callbacks) {
   if (callbacks.on_save) callbacks.on_save(path);
 }
 
+void Trainer::handle_nonfinite(StepReport& report, const std::string& where) {
+  constexpr std::int64_t kMostInARow = 10;
+  const std::string tensor = optimizer_->first_nonfinite(gradients_);
+  std::string what = fmt::format("step {}: loss {}", report.step, report.loss);
+  if (!where.empty()) what += ", " + where;
+  what += fmt::format("; gradient norm {}", report.gradient_norm);
+  if (!tensor.empty()) what += fmt::format(", not finite from {} on", tensor);
+  const bool skip = plan_.config.training.nonfinite == "skip";
+  if (skip && ++skipped_in_a_row_ <= kMostInARow) {
+    log_warning("{}; the step is skipped and the weights stay as they were", what);
+    report.skipped = true;
+    return;
+  }
+  throw Error(what + (skip ? fmt::format("; {} steps in a row were skipped", kMostInARow)
+                           : "; the weights were not updated"),
+              "lower optimizer.learning_rate or set optimizer.clip_norm, and resume from the last "
+              "checkpoint; training.nonfinite = \"skip\" passes over single bad steps");
+}
+
 StepReport Trainer::step(const std::function<bool()>& should_stop) {
   const auto start = std::chrono::steady_clock::now();
   const TrainConfig& config = plan_.config;
@@ -155,6 +174,7 @@ StepReport Trainer::step(const std::function<bool()>& should_stop) {
 
   gradients_.zero();
   double loss_sum = 0;
+  std::string nonfinite;  // where the first loss that is not finite was met
   for (const Sample& sample : samples) {
     const SequenceResult r = runner_->run({sample.tokens, sample.targets, sample.document_starts},
                                           1.0 / static_cast<double>(report.counted), should_stop);
@@ -163,23 +183,24 @@ StepReport Trainer::step(const std::function<bool()>& should_stop) {
     report.forward_s += r.forward_s;
     report.recompute_s += r.recompute_s;
     report.backward_s += r.backward_s;
+    if (r.nonfinite_chunk >= 0 && nonfinite.empty())
+      nonfinite =
+          fmt::format("first in chunk {} (from token {}) of sequence {}", r.nonfinite_chunk,
+                      r.nonfinite_chunk * state_.numerics.chunk_tokens, &sample - samples.data());
   }
   report.loss = loss_sum / static_cast<double>(report.counted);
 
   const auto update_start = std::chrono::steady_clock::now();
   report.gradient_norm = optimizer_->gradient_norm(gradients_);
   if (!std::isfinite(report.loss) || !std::isfinite(report.gradient_norm))
-    throw Error(
-        fmt::format(
-            "step {}: loss {} and gradient norm {} are not finite; the weights were not updated",
-            report.step, report.loss, report.gradient_norm),
-        "lower optimizer.learning_rate or set optimizer.clip_norm, and resume from the last "
-        "checkpoint");
+    handle_nonfinite(report, nonfinite);
+  else
+    skipped_in_a_row_ = 0;
   const double clip = config.optimizer.clip_norm;
   const double scale = clip > 0 && report.gradient_norm > clip ? clip / report.gradient_norm : 1.0;
   report.learning_rate = learning_rate_at(config.schedule, config.optimizer.learning_rate,
                                           report.step, config.training.steps);
-  optimizer_->update(gradients_, report.learning_rate, scale, report.step);
+  if (!report.skipped) optimizer_->update(gradients_, report.learning_rate, scale, report.step);
   report.update_s = seconds_since(update_start);
 
   state_.step = report.step;

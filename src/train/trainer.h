@@ -18,6 +18,7 @@ struct StepReport {
   double gradient_norm = 0, learning_rate = 0;
   std::int64_t tokens = 0, counted = 0, correct = 0;
   double total_s = 0, forward_s = 0, recompute_s = 0, backward_s = 0, update_s = 0;
+  bool skipped = false;  // loss or gradients were not finite, and the weights stayed as they were
   std::vector<std::int64_t> document_lengths;  // of all sequences: what attention worked on
 };
 
@@ -43,12 +44,14 @@ class Trainer {
  private:
   void restore(const std::filesystem::path& directory);
   StepReport step(const std::function<bool()>& should_stop);
+  // Says what is not finite; throws, or marks the step as skipped, as training.nonfinite says.
+  void handle_nonfinite(StepReport& report, const std::string& where);
   void save(const TrainCallbacks& callbacks);
 
   RunPlan plan_;
   Device& device_;
   TrainState state_;
-  std::int64_t saved_step_ = -1;
+  std::int64_t saved_step_ = -1, skipped_in_a_row_ = 0;
   ParameterSet weights_, gradients_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<StepRunner> runner_;

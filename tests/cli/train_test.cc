@@ -74,6 +74,35 @@ TEST(Train, LearnsTextByBytes) {
   EXPECT_LT(lines.back().at("loss").get<double>(), 0.6 * lines.front().at("loss").get<double>());
 }
 
+// A step that throws the weights far out: the next ones are not finite.
+TEST(Train, StopsWhereTheLossIsNotFinite) {
+  const RunDirectory run;
+  const ProgramResult result = run.train(
+      {"--optimizer.learning_rate=1e18", "--optimizer.clip_norm=0", "--checkpoint.every=1"});
+  EXPECT_TRUE(ended(result, 2,
+                    {"step 1/6", "step 2: loss ", "first in chunk 0 (from token 0) of sequence 0",
+                     "not finite from ", "the weights were not updated", "training.nonfinite"}));
+  EXPECT_EQ(run.names("out"), (Names{"metrics.jsonl", "step-1"}));
+}
+
+TEST(Train, SkipsStepsThatAreNotFinite) {
+  const RunDirectory run;
+  const ProgramResult result = run.train(
+      {"--optimizer.learning_rate=1e36", "--optimizer.clip_norm=0", "--checkpoint.every=1",
+       "--training.nonfinite=skip", "--training.steps=3", "--checkpoint.keep=0"});
+  ASSERT_TRUE(ended(result, 0, {"the step is skipped", "step 3/3", "| skipped"}));
+  EXPECT_EQ(run.read("out/step-1/model.safetensors"), run.read("out/step-3/model.safetensors"));
+  const std::vector<Json> lines = run.metrics();
+  EXPECT_FALSE(lines[0].at("skipped").get<bool>());
+  EXPECT_TRUE(lines[2].at("skipped").get<bool>());
+  EXPECT_TRUE(lines[2].at("gradient_norm").is_null());
+  // A run that never recovers ends all the same.
+  EXPECT_TRUE(
+      ended(run.train({"--resume", "--optimizer.learning_rate=1e36", "--optimizer.clip_norm=0",
+                       "--training.nonfinite=skip", "--training.steps=40"}),
+            2, {"10 steps in a row were skipped"}));
+}
+
 TEST(Train, AveragesOverABatch) {
   const RunDirectory one, two;
   ASSERT_TRUE(ended(

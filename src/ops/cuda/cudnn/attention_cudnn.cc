@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "device/cuda/check.h"
 #include "device/cuda/cuda_stream.h"
+#include "ops/cuda/loaded_library.h"
 
 namespace longstride::ops::cuda {
 namespace {
@@ -168,11 +169,16 @@ struct CudnnAttention::Plans {
 };
 
 std::string cudnn_version() {
+  if (!cudnn_library().available()) return "none";
   const std::size_t version = cudnnGetVersion();
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
 CudnnAttention::CudnnAttention(Stream& stream) : plans_(new Plans{stream}) {
+  if (!cudnn_library().available()) {
+    log_warning("libcudnn.so.9 was not found: attention runs through slow kernels");
+    return;
+  }
   check(cudnnCreate(&plans_->handle), "cudnnCreate");
   check(cudnnSetStream(plans_->handle, longstride::cuda::cuda_stream(stream).handle()),
         "cudnnSetStream");
@@ -182,10 +188,11 @@ CudnnAttention::~CudnnAttention() {
   plans_->forward.clear();
   plans_->backward.clear();
   cudaFree(plans_->workspace);
-  cudnnDestroy(plans_->handle);
+  if (plans_->handle != nullptr) cudnnDestroy(plans_->handle);
 }
 
 bool CudnnAttention::supports(const RunShape& shape, bool deterministic) {
+  if (plans_->handle == nullptr) return false;
   for (const Plan* plan :
        {&plans_->forward_plan(shape), &plans_->backward_plan(shape, deterministic)})
     if (!plan->usable) {

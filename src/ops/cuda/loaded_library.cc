@@ -1,0 +1,42 @@
+#include "ops/cuda/loaded_library.h"
+
+#include <dlfcn.h>
+
+#include "base/error.h"
+
+namespace longstride::ops::cuda {
+
+LoadedLibrary::LoadedLibrary(const char* file) : file_(file) {
+  for (const char* folder : {"", "/usr/local/cuda/lib64/", "/usr/local/cuda/lib/",
+                             "/usr/local/cuda/targets/x86_64-linux/lib/"}) {
+    handle_ = dlopen((folder + file_).c_str(), RTLD_NOW | RTLD_GLOBAL);
+    if (handle_ != nullptr) return;
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody else loads libraries while a device is made
+    if (const char* why = dlerror(); why_not_.empty() && why != nullptr) why_not_ = why;
+  }
+}
+
+void* LoadedLibrary::find_symbol(const char* function) const {
+  if (handle_ == nullptr)
+    throw Error(
+        fmt::format("{} could not be loaded: {}", file_, why_not_),
+        "install the libraries of CUDA 13 (or add their folder to LD_LIBRARY_PATH), or run with "
+        "--device cpu");
+  void* const found = dlsym(handle_, function);
+  if (found == nullptr)
+    throw Error(fmt::format("{} has no {}: it is too old", file_, function),
+                "update the libraries of CUDA, or run with --device cpu");
+  return found;
+}
+
+const LoadedLibrary& cublas_library() {
+  static const LoadedLibrary library("libcublasLt.so.13");
+  return library;
+}
+
+const LoadedLibrary& cudnn_library() {
+  static const LoadedLibrary library("libcudnn.so.9");
+  return library;
+}
+
+}  // namespace longstride::ops::cuda
