@@ -34,8 +34,10 @@ const LoadedLibrary& cudnn_library();
 }  // namespace longstride::ops::cuda
 
 // Defines the C function `name`, which a header of the library declares, as a call into it.
-#define LS_FORWARD(library, Result, name, parameters, arguments)          \
-  Result name parameters {                                                \
-    static auto* const function = library.find<Result parameters>(#name); \
-    return function arguments;                                            \
+// NOLINTBEGIN(bugprone-macro-parentheses): parameters and arguments bring their own
+#define LS_FORWARD(library, Result, name, parameters, arguments)            \
+  Result name parameters {                                                  \
+    static auto* const function = (library).find<Result parameters>(#name); \
+    return function arguments;                                              \
   }
+// NOLINTEND(bugprone-macro-parentheses)

@@ -26,7 +26,7 @@ LS_CUDNN(cudnnStatus_t, cudnnBackendSetAttribute,
           cudnnBackendAttributeType_t type, std::int64_t count, const void* elements),
          (descriptor, name, type, count, elements))
 LS_CUDNN(cudnnStatus_t, cudnnBackendGetAttribute,
-         (const cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
+         (cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
           cudnnBackendAttributeType_t type, std::int64_t wanted, std::int64_t* count,
           void* elements),
          (descriptor, name, type, wanted, count, elements))
