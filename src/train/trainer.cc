@@ -60,7 +60,6 @@ void check_same_run(const OrderedJson& now, const OrderedJson& then, const fs::p
 
 Trainer::Trainer(RunPlan plan, Device& device, bool resume)
     : plan_(std::move(plan)),
-      device_(device),
       weights_(device, plan_.model.config, plan_.model.dtypes, "weights"),
       gradients_(device, plan_.model.config, DType::kF32, "gradients") {
   const TrainConfig& config = plan_.config;

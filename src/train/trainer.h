@@ -49,7 +49,6 @@ class Trainer {
   void save(const TrainCallbacks& callbacks);
 
   RunPlan plan_;
-  Device& device_;
   TrainState state_;
   std::int64_t saved_step_ = -1, skipped_in_a_row_ = 0;
   ParameterSet weights_, gradients_;
