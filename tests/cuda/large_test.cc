@@ -1,34 +1,20 @@
 // Invariant 7: tensors of more than 2^31 elements. An operation on a large tensor must give for its
 // last rows what it gives for those rows alone; everything before them is zero.
-#include <gtest/gtest.h>
-
-#include "base/random.h"
-#include "ops/elementwise.h"
 #include "ops/embedding.h"
 #include "ops/linear.h"
 #include "ops/optimizer.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/swiglu.h"
+#include "tests/cuda/gpu_fixture.h"
 
 namespace longstride::ops {
 namespace {
 
 constexpr std::int64_t kLimit = std::int64_t{1} << 31;
 
-class Past2To31 : public testing::Test {
+class Past2To31 : public OnGpu {
  protected:
-  static Device& gpu() {
-    static const std::unique_ptr<Device> device = make_cuda_device();
-    return *device;
-  }
-  Stream& stream() { return gpu().stream(); }
-
-  // A tensor of its own, zeroed.
-  View make(DType t, Shape s) {
-    memory_.push_back(gpu().allocate(s.elements() * size_of(t), "test"));
-    return {memory_.back()->data(), t, s};
-  }
   // `rows` zeroed rows more than `last`, and `last` at the end.
   View before(const View& last, std::int64_t rows) {
     Shape s = last.shape();
@@ -37,27 +23,10 @@ class Past2To31 : public testing::Test {
     convert(stream(), {last, whole.rows(rows, last.dim(0))});
     return whole;
   }
-  View random(DType t, Shape s) {
-    Random random(7, static_cast<std::uint64_t>(memory_.size()));
-    std::vector<float> values(static_cast<std::size_t>(s.elements()));
-    for (float& v : values) v = static_cast<float>(random.normal());
-    const View f32 = make(DType::kF32, s), x = make(t, s);
-    gpu().copy_from_host(f32.data(), values.data(), f32.bytes());
-    convert(stream(), {f32, x});
-    return x;
-  }
-  std::vector<std::byte> bytes(const View& v) {
-    std::vector<std::byte> host(static_cast<std::size_t>(v.bytes()));
-    gpu().copy_to_host(host.data(), v.data(), v.bytes());
-    return host;
-  }
   void expect_same_end(const View& whole, const View& last) {
     EXPECT_GT(whole.elements(), kLimit);
     EXPECT_EQ(bytes(whole.rows(whole.dim(0) - last.dim(0), last.dim(0))), bytes(last));
   }
-
- private:
-  std::vector<std::unique_ptr<Memory>> memory_;
 };
 
 constexpr std::int64_t kRows = 40, kWidth = 4096, kMore = kLimit / kWidth;

@@ -128,7 +128,8 @@ void Problem::output(const std::string& name, DType t, Shape s, double tolerance
 
 void Problem::scratch(const std::string& name,
                       std::function<std::int64_t(const Stream&)> elements) {
-  arguments.push_back({name, Role::kScratch, HostTensor(DType::kF32, {0}), 0, std::move(elements)});
+  arguments.push_back(
+      {name, Role::kScratch, HostTensor(DType::kF32, {0}), 0, 0, std::move(elements)});
 }
 
 }  // namespace longstride::ops

@@ -53,6 +53,8 @@ struct Argument {
   // An output may differ from the reference by this times the largest magnitude in the reference;
   // 0: not at all.
   double tolerance = 0;
+  // Where the true result vanishes because its terms cancel: how large the terms are.
+  double magnitude = 0;
   std::function<std::int64_t(const Stream&)> scratch_elements;  // of scratch: what the device needs
 };
 

@@ -112,7 +112,7 @@ std::vector<std::string> compare_with_reference(const Problem& problem, const Ou
     const std::vector<double>& want = expected[a.name];
     LS_CHECK(static_cast<std::int64_t>(want.size()) == a.tensor.elements(), "reference of '{}'",
              a.name);
-    double scale = 0, worst = 0;
+    double scale = a.magnitude, worst = 0;
     std::size_t at = want.size();
     for (double w : want) scale = std::max(scale, std::fabs(w));
     for (std::size_t k = 0; k < want.size(); ++k) {
@@ -154,7 +154,8 @@ std::vector<std::string> compare_with_differences(const Problem& problem, const 
     const auto n = static_cast<double>(gradient.size());
     // fp32 errors of the outcome; those of an addition are relative to what was there before (about
     // 1).
-    const double allowed = 2e-5 * std::sqrt(norm) + (added ? 1e-6 * std::sqrt(n) : 1e-9);
+    const double allowed = 2e-5 * std::max(std::sqrt(norm), problem.arguments[index].magnitude) +
+                           (added ? 1e-6 * std::sqrt(n) : 1e-9);
     for (int trial = 0; trial < kDirections + kCoordinates; ++trial) {
       std::vector<double> direction(gradient.size(), 0.0);
       if (trial < kDirections) {

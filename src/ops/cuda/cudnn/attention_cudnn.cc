@@ -24,6 +24,11 @@ void check(cudnnStatus_t status, const char* what) {
 }
 
 struct Plan {
+  Plan() {
+    graph.set_io_data_type(fe::DataType_t::BFLOAT16)
+        .set_intermediate_data_type(fe::DataType_t::FLOAT)
+        .set_compute_data_type(fe::DataType_t::FLOAT);
+  }
   fe::graph::Graph graph;
   bool usable = false;
   std::string why_not;
@@ -85,9 +90,6 @@ void finish(Plan& plan, cudnnHandle_t handle) {
 std::unique_ptr<Plan> make_forward(const RunShape& s, cudnnHandle_t handle) {
   auto plan = std::make_unique<Plan>();
   fe::graph::Graph& graph = plan->graph;
-  graph.set_io_data_type(fe::DataType_t::BFLOAT16)
-      .set_intermediate_data_type(fe::DataType_t::FLOAT)
-      .set_compute_data_type(fe::DataType_t::FLOAT);
   const Tensor q = input(graph, kQ, "q", query_dims(s), query_strides(s));
   const Tensor k = input(graph, kK, "k", kv_dims(s), kv_strides(s));
   const Tensor v = input(graph, kV, "v", kv_dims(s), kv_strides(s));
@@ -104,9 +106,6 @@ std::unique_ptr<Plan> make_forward(const RunShape& s, cudnnHandle_t handle) {
 std::unique_ptr<Plan> make_backward(const RunShape& s, bool deterministic, cudnnHandle_t handle) {
   auto plan = std::make_unique<Plan>();
   fe::graph::Graph& graph = plan->graph;
-  graph.set_io_data_type(fe::DataType_t::BFLOAT16)
-      .set_intermediate_data_type(fe::DataType_t::FLOAT)
-      .set_compute_data_type(fe::DataType_t::FLOAT);
   const Tensor q = input(graph, kQ, "q", query_dims(s), query_strides(s));
   const Tensor k = input(graph, kK, "k", kv_dims(s), kv_strides(s));
   const Tensor v = input(graph, kV, "v", kv_dims(s), kv_strides(s));
