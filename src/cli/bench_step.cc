@@ -2,6 +2,7 @@
 // with random weights.
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <memory>
 
 #include "base/error.h"
@@ -13,6 +14,7 @@
 #include "cli/bench.h"
 #include "cli/record.h"
 #include "model/presets.h"
+#include "observe/activity_summary.h"
 #include "observe/process_memory.h"
 #include "train/step.h"
 
@@ -23,7 +25,7 @@ struct Options {
   std::string preset, context, chunk, page = "128", attention = "dense", window, dtype, json,
                                       device = "auto";
   std::int64_t layers = 0, repeat = 1, keep_chunks = 1;
-  bool rebuild_feed_forward = false;
+  bool rebuild_feed_forward = false, profile = false;
   NumericsChoice numerics;
 };
 
@@ -63,6 +65,26 @@ struct Timing {
   double total = 0;
   SequenceResult result;
 };
+
+// One more run with every kernel noted; nothing where the device cannot.
+Json profile(Device& device, const std::function<void()>& run) {
+  std::unique_ptr<ActivityRecorder> recorder = device.record_activity();
+  if (!recorder) {
+    log_warning("--profile: {} has no recorder here (on a GPU: libcupti.so.13 of the CUDA toolkit)",
+                device.name());
+    return {};
+  }
+  run();
+  const ActivitySummary summary = summarize(recorder->finish());
+  log_info("profile: {:.3f} s, the compute stream idle for {:.2f}% of it", summary.span_s,
+           100 * summary.idle_share());
+  for (std::size_t i = 0; i < std::min<std::size_t>(summary.rows.size(), 24); ++i) {
+    const ActivitySummary::Row& row = summary.rows[i];
+    log_info("{:>8.3f} s {:>5.1f}% {:>7} x  {}", row.seconds, 100 * row.seconds / summary.span_s,
+             row.calls, row.name.substr(0, 150));
+  }
+  return Json::parse(to_json(summary).dump());
+}
 
 int bench_step(const Options& o) {
   const ModelConfig config = shape_of(o);
@@ -105,12 +127,17 @@ int bench_step(const Options& o) {
   const bool own_peak = reset_peak_resident_bytes();
   StepRunner runner(config, weights, gradients, numerics,
                     {context, o.keep_chunks, o.rebuild_feed_forward});
+  OrderedJson record = to_json(numerics);
+  record["choices"] = runner.choose_kernels();
   Timing best;
+  const auto step = [&] {
+    return runner.run({tokens, targets, documents}, 1.0 / static_cast<double>(context - 1));
+  };
   for (std::int64_t i = 0; i < std::max<std::int64_t>(1, o.repeat); ++i) {
     gradients.zero();
+    device->stream().synchronize();
     const auto start = std::chrono::steady_clock::now();
-    const SequenceResult result =
-        runner.run({tokens, targets, documents}, 1.0 / static_cast<double>(context - 1));
+    const SequenceResult result = step();
     const double total =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (i == 0 || total < best.total) best = {total, result};
@@ -168,7 +195,7 @@ int bench_step(const Options& o) {
         {"device_allocated", device->allocated_bytes()},
         {"device_used", device->used_bytes()},
         {"step_bytes", step_bytes}}},
-      {"numerics", to_json(numerics)}};
+      {"numerics", record}};
   const auto bytes = [](std::int64_t b) { return format_bytes(static_cast<double>(b)); };
   log_info(
       "{} {} tokens, {}: {:.2f} s (forward {:.2f}, recompute {:.2f}, backward {:.2f}), {:.0f} "
@@ -181,6 +208,7 @@ int bench_step(const Options& o) {
       "workspace {})",
       bytes(step_bytes), bytes(m.total()), bytes(m.kv_pages), bytes(m.kv_gradient_pages),
       bytes(m.workspace));
+  if (o.profile) json["profile"] = profile(*device, step);
   write_bench_json(o.json, json);
   return 0;
 }
@@ -217,6 +245,8 @@ void add_bench_step(CLI::App& bench, Action& action) {
   command->add_option("--repeat", o->repeat, "runs; the fastest counts")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  command->add_flag("--profile", o->profile,
+                    "one more run that notes every kernel: where the time goes, how much is idle");
   command->add_option("--json", o->json, "write the figures to this file instead of stdout");
   add_numerics_options(*command, o->numerics);
   add_device_option(*command, o->device);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace longstride {
 
@@ -42,6 +43,23 @@ class Memory {
   virtual std::int64_t bytes() const = 0;
 };
 
+// Something a device did, in nanoseconds of one clock.
+struct Activity {
+  enum class Kind : std::uint8_t { kKernel, kCopy, kFill };
+  Kind kind = Kind::kKernel;
+  std::string name;  // of the kernel, or what was copied where
+  std::uint32_t queue = 0;
+  std::uint64_t begin_ns = 0, end_ns = 0;
+};
+
+// Notes what a device does from the moment it is made. One at a time.
+class ActivityRecorder {
+ public:
+  virtual ~ActivityRecorder() = default;
+  // Everything that began since, by its beginning. The stream must be synchronized. Call once.
+  virtual std::vector<Activity> finish() = 0;
+};
+
 // Thread-safe. Outlives the memory it gave.
 class Device {
  public:
@@ -65,6 +83,8 @@ class Device {
   virtual std::int64_t used_bytes() const { return allocated_bytes(); }
   // What could still be allocated: the machine's and its cgroup's limit on the CPU.
   virtual std::int64_t available_bytes() const = 0;
+  // Null where the device, or this machine, has nothing to record with.
+  virtual std::unique_ptr<ActivityRecorder> record_activity() { return nullptr; }
 };
 
 std::unique_ptr<Device> make_cpu_device();

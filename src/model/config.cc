@@ -1,5 +1,7 @@
 #include "model/config.h"
 
+#include <cmath>
+
 #include <algorithm>
 #include <cctype>
 
@@ -243,6 +245,10 @@ std::int64_t parameter_count(const ModelConfig& c) {
 
 std::int64_t matrix_parameter_count(const ModelConfig& c) {
   return c.layers * projections_per_layer(c) + c.vocabulary * c.hidden_size;
+}
+
+float attention_scale(const ModelConfig& config) {
+  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_size)));
 }
 
 }  // namespace longstride

@@ -63,6 +63,9 @@ struct ModelConfig {
   Json raw;                    // config.json as it was read, for writing it back
 };
 
+// What scores are multiplied with before the softmax.
+float attention_scale(const ModelConfig& config);
+
 // `where` (a path) begins every error's message.
 ModelConfig parse_config(const Json& json, const std::string& where);
 // Reads `directory`/config.json.

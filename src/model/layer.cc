@@ -1,7 +1,5 @@
 #include "model/layer.h"
 
-#include <cmath>
-
 #include "ops/paged_attention.h"
 #include "ops/rope.h"
 #include "ops/swiglu.h"
@@ -20,10 +18,6 @@ struct Sizes {
         C(ctx.config.head_size),
         F(ctx.config.ffn_size) {}
 };
-
-float attention_scale(const ChunkContext& ctx) {
-  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(ctx.config.head_size)));
-}
 
 Lease attention_scratch(const LayerPass& pass) {
   const Sizes s(pass.ctx);
@@ -88,9 +82,9 @@ Lease layer_forward(const LayerPass& pass, Lease x_TD, KeptLayer* kept) {
     lse_HT = ctx.take_f32("lse", {s.H, s.T});
     {
       const Lease scratch = attention_scratch(pass);
-      ops::paged_attention_forward(
-          ctx.stream(), {q_THC, pass.kv, pass.visits, attention_THC, lse_HT, attention_scale(ctx),
-                         scratch, ctx.exact});
+      ops::paged_attention_forward(ctx.stream(),
+                                   {q_THC, pass.kv, pass.visits, attention_THC, lse_HT,
+                                    attention_scale(ctx.config), scratch, ctx.exact});
     }
     if (kept != nullptr && !keep_raw_q) kept->q_THC = std::move(q_THC);
   }

@@ -1,4 +1,3 @@
-#include <cmath>
 
 #include "model/layer.h"
 #include "ops/paged_attention.h"
@@ -59,10 +58,9 @@ Lease attention_backward(const LayerPass& pass, const LayerParameters& g, PagesV
       "attention scratch",
       {ops::paged_attention_scratch_elements(
           ctx.stream(), {T, H, ctx.config.kv_heads, C, pass.kv.page_tokens, ctx.compute})});
-  const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(C)));
   ops::paged_attention_backward(
       ctx.stream(), {q_THC, kept.attention_THC, kept.lse_HT, d_attention_THC, pass.kv, kv_gradient,
-                     pass.visits, dq_THC, scale, scratch, ctx.exact});
+                     pass.visits, dq_THC, attention_scale(ctx.config), scratch, ctx.exact});
   return dq_THC;
 }
 

@@ -42,6 +42,17 @@ struct PagedAttentionShape {
   std::int64_t tokens = 0, query_heads = 0, kv_heads = 0, head_size = 0, page_tokens = 0;
   DType compute = DType::kF32;  // of q
 };
+
+// What a device's libraries need for calls of up to `keys` keys, the chunk's own included, is taken
+// before the first step. `shape.tokens` are those of a full chunk.
+struct PagedAttentionReserve {
+  PagedAttentionShape shape;
+  std::int64_t keys = 0;
+  float scale = 1.0f;
+  bool exact = true;
+};
+LS_OP(paged_attention_reserve, PagedAttentionReserve)
+
 // Scratch that either pass needs (depends on the number of threads, which changes no result).
 LS_SIZE(paged_attention_scratch_elements, PagedAttentionShape)
 

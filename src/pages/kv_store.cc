@@ -30,12 +30,24 @@ void KvStore::append(std::int64_t layer, PageRun run) {
 
 void KvStore::touch_gradients(std::int64_t layer, PageRun run) {
   auto& table = gradient_tables_.at(static_cast<std::size_t>(layer));
+  PageRun fresh{0, 0};  // slots that lie side by side are zeroed at once
   for (std::int64_t page = run.begin; page < run.end; ++page) {
     std::int32_t& slot = table.at(static_cast<std::size_t>(page));
     if (slot != kNone) continue;
     slot = gradient_pool_.take(home(gradient_pool_, layer, page));
-    device_.zero(gradient_pool_.page(slot), gradient_pool_.page_bytes());
+    if (slot != fresh.end) {
+      zero_gradients(fresh);
+      fresh = {slot, slot};
+    }
+    ++fresh.end;
   }
+  zero_gradients(fresh);
+}
+
+void KvStore::zero_gradients(PageRun slots) {
+  if (slots.end > slots.begin)
+    device_.zero(gradient_pool_.page(static_cast<std::int32_t>(slots.begin)),
+                 (slots.end - slots.begin) * gradient_pool_.page_bytes());
 }
 
 void KvStore::release(std::int64_t layer, PageRun run) {

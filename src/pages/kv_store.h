@@ -51,6 +51,7 @@ class KvStore {
     const std::int64_t per_layer = pool.capacity() / shape_.layers;
     return per_layer == 0 ? 0 : layer * per_layer + page % per_layer;
   }
+  void zero_gradients(PageRun slots);
   using Tables = std::vector<std::vector<std::int32_t>>;
   PagesView view(const PagePool& pool, const Tables& tables, std::int64_t layer, DType dtype) const;
 

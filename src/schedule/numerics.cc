@@ -14,7 +14,8 @@ OrderedJson to_json(const NumericsRecord& r) {
           {"kv_gradient_dtype", r.kv_gradient_dtype},
           {"determinism", r.determinism},
           {"device", r.device},
-          {"kernels", r.kernels}};
+          {"kernels", r.kernels},
+          {"choices", r.choices}};
 }
 
 NumericsRecord numerics_from_json(const Json& json, const std::string& where) {
@@ -37,6 +38,7 @@ NumericsRecord numerics_from_json(const Json& json, const std::string& where) {
     json.at("determinism").get_to(r.determinism);
     json.at("device").get_to(r.device);
     json.at("kernels").get_to(r.kernels);
+    json.at("choices").get_to(r.choices);
   } catch (const Json::exception& e) {
     throw Error(fmt::format("{}: the numerics record is damaged: {}", where, e.what()),
                 "resume from another checkpoint");
@@ -48,7 +50,7 @@ std::string describe_difference(const NumericsRecord& here, const NumericsRecord
   const OrderedJson a = to_json(here), b = to_json(there);
   std::string text;
   for (const auto& [key, value] : a.items())
-    if (value != b.at(key))
+    if (key != "choices" && value != b.at(key))
       text += fmt::format("{}{}: {} here, {} there", text.empty() ? "" : "; ", key, value.dump(),
                           b.at(key).dump());
   return text;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "base/json.h"
@@ -19,6 +20,8 @@ struct NumericsRecord {
   std::string determinism = "exact";
   std::string device;   // its name
   std::string kernels;  // libraries and their chosen code paths, e.g. OpenBLAS version and core
+  // Among equally right ways to compute, those found quickest by measuring (ops/kernel_choices.h).
+  std::map<std::string, std::string> choices = {};
 
   bool operator==(const NumericsRecord&) const = default;
 };
@@ -26,7 +29,8 @@ struct NumericsRecord {
 OrderedJson to_json(const NumericsRecord& record);
 // Throws Error naming `where` if a field is missing, of the wrong type, or a count below 1.
 NumericsRecord numerics_from_json(const Json& json, const std::string& where);
-// What differs, as "chunk_tokens: 1024 here, 512 there; ..."; empty where nothing does.
+// What differs, as "chunk_tokens: 1024 here, 512 there; ..."; empty where nothing does. Choices are
+// not compared: they are replayed.
 std::string describe_difference(const NumericsRecord& here, const NumericsRecord& there);
 
 }  // namespace longstride

@@ -46,6 +46,7 @@ RunPlan plan_run(const TrainConfig& config, Device& device) {
   plan.needs.weights = ParameterSet::bytes_needed(model, plan.model.dtypes);
   plan.needs.gradients = ParameterSet::bytes_needed(model, DType::kF32);
   plan.needs.optimizer = Optimizer::bytes_needed(model, plan.model.dtypes);
+  reserve_libraries(device, model, plan.numerics, config.training.context);
   plan.needs.available = device.available_bytes();
   // The schedule of a hopeless context would itself fill the memory.
   plan.needs.step.kv_pages = kv_bytes_needed(model, plan.numerics, config.training.context);

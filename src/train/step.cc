@@ -1,10 +1,15 @@
 #include "train/step.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
+#include "base/random.h"
 #include "model/rope_frequencies.h"
+#include "ops/kernel_choices.h"
 #include "ops/kernel_libraries.h"
 #include "ops/loss_head.h"
+#include "ops/paged_attention.h"
 
 namespace longstride {
 namespace {
@@ -52,16 +57,32 @@ NumericsRecord choose_numerics(Device& device, const ModelConfig& config, std::i
   return record;
 }
 
+void reserve_libraries(Device& device, const ModelConfig& config, const NumericsRecord& numerics,
+                       std::int64_t tokens) {
+  // Windows need nothing beyond their scratch.
+  if (std::ranges::count(config.windows, 0) == 0) return;
+  ops::paged_attention_reserve(device.stream(),
+                               {{std::min(tokens, numerics.chunk_tokens), config.query_heads,
+                                 config.kv_heads, config.head_size, numerics.page_tokens,
+                                 numerics.compute == "bf16" ? DType::kBF16 : DType::kF32},
+                                tokens,
+                                attention_scale(config),
+                                numerics.determinism == "exact"});
+}
+
 StepRunner::StepRunner(const ModelConfig& config, const ParameterSet& weights,
                        const ParameterSet& gradients, const NumericsRecord& numerics,
                        const StepOptions& options)
     : config_(config),
       numerics_(numerics),
       options_(options),
+      gradient_set_(gradients),
       weights_(weights.model()),
       gradients_(gradients.model()),
       device_(weights.device()),
       plan_(plan_step(device_, config, weights.dtypes(), numerics, options)) {
+  ops::use_kernel_choices(device_.stream(), numerics.choices);
+  reserve_libraries(device_, config, numerics, options.max_tokens);
   const RopeFrequencies rope = rope_frequencies(config);
   const auto frequency_bytes = static_cast<std::int64_t>(rope.frequencies.size() * sizeof(double));
   frequencies_ = device_.allocate(frequency_bytes, "RoPE frequencies");
@@ -78,6 +99,29 @@ StepRunner::StepRunner(const ModelConfig& config, const ParameterSet& weights,
 }
 
 StepRunner::~StepRunner() = default;
+
+const Choices& StepRunner::choose_kernels() {
+  Stream& stream = device_.stream();
+  if (!ops::chooses_kernels(stream)) return numerics_.choices;
+  const std::string machine = fmt::format("{}, {}", numerics_.device, numerics_.kernels);
+  const Choices remembered = remembered_choices(kernel_cache_file(), machine);
+  ops::use_kernel_choices(stream, remembered);
+  // Two chunks: one recomputed, one kept, all of their products.
+  const auto tokens =
+      static_cast<std::size_t>(std::min(options_.max_tokens, 2 * numerics_.chunk_tokens));
+  std::vector<std::int32_t> noise(tokens);
+  Random random(0);
+  for (std::int32_t& token : noise)
+    token = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(config_.vocabulary)));
+  const std::vector<std::int64_t> documents = {0};
+  ops::begin_choosing_kernels(stream);
+  run({noise, noise, documents}, 1.0 / static_cast<double>(tokens));
+  numerics_.choices = ops::end_choosing_kernels(stream);
+  device_.zero(gradient_set_.data(), gradient_set_.bytes());
+  if (numerics_.choices != remembered)
+    remember_choices(kernel_cache_file(), machine, numerics_.choices);
+  return numerics_.choices;
+}
 
 SequenceResult StepRunner::run(const SequenceInput& input, double scale,
                                const std::function<bool()>& should_stop) {

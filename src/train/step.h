@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "train/chunk_runner.h"
+#include "train/kernel_cache.h"
 #include "train/step_plan.h"
 
 namespace longstride {
@@ -37,6 +38,11 @@ struct NumericsChoice {
 NumericsRecord choose_numerics(Device& device, const ModelConfig& config, std::int64_t chunk_tokens,
                                std::int64_t page_tokens, const NumericsChoice& choice = {});
 
+// Takes what the device's libraries need for steps of up to `tokens`, so that what is free
+// afterwards is free for us. Once is enough; more does no harm.
+void reserve_libraries(Device& device, const ModelConfig& config, const NumericsRecord& numerics,
+                       std::int64_t tokens);
+
 class StepRunner {
  public:
   // Weights and gradients (all F32) outlive the runner. Allocates arena and page pools.
@@ -51,6 +57,11 @@ class StepRunner {
   SequenceResult run(const SequenceInput& input, double scale,
                      const std::function<bool()>& should_stop = nullptr);
 
+  // Measures, on a short sequence of noise, what the device can choose among and the record does
+  // not name yet, and remembers it for other runs (train/kernel_cache.h). Gives all choices, for
+  // the record. Zeroes the gradients.
+  const Choices& choose_kernels();
+
   const StepMemory& memory() const { return plan_.memory; }
   const KvStore& store() const { return *store_; }
   // From now on losses() holds every token's loss of the last sequence.
@@ -61,6 +72,7 @@ class StepRunner {
   ModelConfig config_;
   NumericsRecord numerics_;
   StepOptions options_;
+  const ParameterSet& gradient_set_;
   ModelParameters weights_, gradients_;
   Device& device_;
   StepPlan plan_;

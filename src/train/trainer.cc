@@ -87,6 +87,7 @@ Trainer::Trainer(RunPlan plan, Device& device, bool resume)
       std::make_unique<StepRunner>(plan_.model.config, weights_, gradients_, state_.numerics,
                                    StepOptions{config.training.context, config.training.keep_chunks,
                                                config.training.rebuild_feed_forward});
+  if (state_.numerics.choices.empty()) state_.numerics.choices = runner_->choose_kernels();
 }
 
 void Trainer::restore(const fs::path& directory) {
@@ -105,6 +106,9 @@ void Trainer::restore(const fs::path& directory) {
   state_.data_position = saved.data_position;
   // Everything a run may choose anew on another machine is replayed as it was.
   state_.numerics.head_block_rows = saved.numerics.head_block_rows;
+  if (saved.numerics.device == plan_.numerics.device &&
+      saved.numerics.kernels == plan_.numerics.kernels)
+    state_.numerics.choices = saved.numerics.choices;
 }
 
 bool Trainer::run(const TrainCallbacks& callbacks) {

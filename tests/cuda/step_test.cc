@@ -2,9 +2,12 @@
 // every plan and every run (invariants 2 and 4).
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "ops/elementwise.h"
+#include "tests/data/temp_directory.h"
 #include "tests/train/step_fixture.h"
 
 namespace longstride {
@@ -39,11 +42,15 @@ struct Plan {
   bool rebuild = false;
 };
 
-std::vector<std::byte> gradients_on_gpu(const RandomCase& c, const ParameterSet& weights, Plan plan,
-                                        const NumericsChoice& choice, double* loss = nullptr) {
+NumericsRecord numerics_of(const RandomCase& c, const Plan& plan, const NumericsChoice& choice) {
+  return choose_numerics(gpu(), c.config, plan.chunk, plan.page, choice);
+}
+
+std::vector<std::byte> gradients_by(const NumericsRecord& numerics, const RandomCase& c,
+                                    const ParameterSet& weights, Plan plan,
+                                    double* loss = nullptr) {
   ParameterSet gradients(gpu(), c.config, DType::kF32, "gradients");
-  StepRunner runner(c.config, weights, gradients,
-                    choose_numerics(gpu(), c.config, plan.chunk, plan.page, choice),
+  StepRunner runner(c.config, weights, gradients, numerics,
                     {static_cast<std::int64_t>(c.tokens.size()), plan.keep, plan.rebuild});
   const auto counted = static_cast<double>(
       std::count_if(c.targets.begin(), c.targets.end(), [](std::int32_t t) { return t >= 0; }));
@@ -51,6 +58,11 @@ std::vector<std::byte> gradients_on_gpu(const RandomCase& c, const ParameterSet&
       runner.run({c.tokens, c.targets, c.document_starts, 0}, 1.0 / counted);
   if (loss != nullptr) *loss = result.loss_sum / counted;
   return on_host(gradients);
+}
+
+std::vector<std::byte> gradients_on_gpu(const RandomCase& c, const ParameterSet& weights, Plan plan,
+                                        const NumericsChoice& choice, double* loss = nullptr) {
+  return gradients_by(numerics_of(c, plan, choice), c, weights, plan, loss);
 }
 
 class StepOnCuda : public testing::TestWithParam<std::uint64_t> {};
@@ -153,6 +165,43 @@ TEST(StepOnCudaBits, EveryPlanAndEveryRunGivesTheSame) {
             << plan.keep << (plan.rebuild ? ", rebuilt" : "");
     }
   }
+}
+
+// Measured kernels are part of the record: whoever replays it gets the same bits, in every plan,
+// and the next run on this machine finds the same choices.
+TEST(StepOnCudaBits, MeasuredKernelsAreRememberedAndReplayed) {
+  const TempDirectory cache;
+  ::setenv("LONGSTRIDE_CACHE", cache.path().c_str(), 1);
+  const RandomCase c = dense_case(0, 1);
+  const auto weights = tame_weights(c.config);
+  const Plan plan{512, 128, 1};
+  NumericsRecord numerics = numerics_of(c, plan, {});
+  const auto measure = [&](std::vector<std::byte>* bytes) {
+    ParameterSet gradients(gpu(), c.config, DType::kF32, "gradients");
+    StepRunner runner(c.config, *weights, gradients, numerics,
+                      {static_cast<std::int64_t>(c.tokens.size()), plan.keep, plan.rebuild});
+    const Choices choices = runner.choose_kernels();
+    EXPECT_TRUE(
+        std::ranges::all_of(on_host(gradients), [](std::byte b) { return b == std::byte{}; }));
+    if (bytes != nullptr) {
+      const auto counted = static_cast<double>(
+          std::ranges::count_if(c.targets, [](std::int32_t t) { return t >= 0; }));
+      runner.run({c.tokens, c.targets, c.document_starts, 0}, 1.0 / counted);
+      *bytes = on_host(gradients);
+    }
+    return choices;
+  };
+  std::vector<std::byte> first;
+  const Choices choices = measure(&first);
+  EXPECT_GE(choices.size(), 10u);
+  EXPECT_EQ(measure(nullptr), choices);
+  numerics.choices = choices;
+  for (const Plan replayed : {plan, Plan{512, 128, 2}, Plan{512, 128, 3, true}})
+    EXPECT_EQ(differences(c, first, gradients_by(numerics, c, *weights, replayed)), "")
+        << "kept " << replayed.keep;
+  numerics.choices.begin()->second = "no number";
+  EXPECT_THROW(gradients_by(numerics, c, *weights, plan), Error);
+  ::unsetenv("LONGSTRIDE_CACHE");
 }
 
 // BF16 follows F32 within what BF16 can hold, whatever the chunk.

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/sizes.h"
+#include "device/cuda/activity.h"
 #include "device/cuda/check.h"
 #include "device/cuda/cuda_stream.h"
 #include "device/device.h"
@@ -137,6 +138,7 @@ class CudaDevice final : public Device {
     LS_CUDA(cudaMemGetInfo(&free, &total));
     return static_cast<std::int64_t>(free);
   }
+  std::unique_ptr<ActivityRecorder> record_activity() override { return cuda::record_activity(); }
 
  private:
   std::string name_;

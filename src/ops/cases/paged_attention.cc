@@ -41,7 +41,7 @@ struct Attention {
     double n = 0;
     for (std::int64_t t = begin; t < tokens(); ++t)
       n += static_cast<double>(t + 1 - first_visible(t));
-    return n;
+    return skip > 0 ? n * static_cast<double>(skip - 1) / static_cast<double>(skip) : n;
   }
   std::string label() const {
     return fmt::format("T={} H={} K={} C={} P={} begin={}{}{}{}", T, H, K, C, P, begin,
@@ -273,7 +273,9 @@ std::vector<OpCase> paged_attention_cases() {
        {Attention{16, 2, 1, 16, 16, 0}, Attention{37, 6, 2, 32, 16, 32},
         Attention{128, 4, 2, 64, 64, 256}, Attention{100, 4, 1, 96, 32, 64, 20},
         Attention{150, 4, 2, 128, 64, 192, 0, 230}, Attention{70, 2, 1, 256, 32, 64, 33, 80},
-        Attention{130, 2, 1, 128, 64, 448, 0, 0, 2}, Attention{256, 4, 1, 128, 128, 512, 200}}) {
+        Attention{130, 2, 1, 128, 64, 448, 0, 0, 2}, Attention{160, 2, 1, 128, 128, 384, 200},
+        Attention{160, 6, 2, 64, 128, 256, 0, 350}, Attention{140, 3, 1, 96, 128, 256, 0, 0, 2},
+        Attention{90, 3, 1, 128, 48, 144, 0, 190}, Attention{130, 2, 2, 72, 64, 128, 50}}) {
     a.compute = DType::kBF16;
     for (bool in_order : {false, true}) {
       a.in_order = in_order;
@@ -281,8 +283,14 @@ std::vector<OpCase> paged_attention_cases() {
       backward.tests16.push_back({a.label(), [a] { return backward_problem(a, true); }});
     }
   }
-  for (Attention a : {Attention{4096, 28, 4, 128, 128, 0}, Attention{4096, 28, 4, 128, 128, 61440},
-                      Attention{4096, 28, 4, 128, 128, 8192, 1024}}) {
+  // Dense, a window, documents, every second page.
+  for (Attention a :
+       {Attention{4096, 28, 4, 128, 128, 0}, Attention{4096, 28, 4, 128, 128, 61440},
+        Attention{4096, 28, 4, 128, 128, 8192, 1024},
+        Attention{4096, 28, 4, 128, 128, 8192, 0, 10240},
+        Attention{4096, 28, 4, 128, 128, 28672, 0, 0, 2},
+        Attention{4096, 16, 4, 64, 128, 8192, 1024}, Attention{4096, 16, 4, 96, 128, 8192, 1024},
+        Attention{4096, 16, 4, 256, 128, 8192, 1024}}) {
     a.compute = DType::kBF16;
     a.in_order = true;
     forward.benchmarks16.push_back({a.label(), [a] { return forward_problem(a); }});

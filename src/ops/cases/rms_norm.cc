@@ -150,7 +150,8 @@ std::vector<OpCase> rms_norm_cases() {
     const Options add{DType::kBF16, false, true};
     backward.tests16.push_back({label(s, add), [=] { return backward16(s, add); }});
   }
-  for (Size s : {Size{4096, 3584}, Size{std::int64_t{4096} * 28, 128}}) {
+  // Larger than any cache.
+  for (Size s : {Size{32768, 3584}, Size{std::int64_t{32768} * 28, 128}}) {
     const Options plain{DType::kBF16}, add{DType::kBF16, false, true};
     forward.benchmarks16.push_back({label(s, plain), [=] { return forward16(s, plain); }});
     backward.benchmarks16.push_back({label(s, plain), [=] { return backward16(s, plain); }});

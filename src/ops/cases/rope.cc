@@ -248,21 +248,21 @@ std::vector<OpCase> rope_cases() {
       append.tests16.push_back({s.label(), [=] { return append16(s); }});
       take.tests16.push_back({s.label(), [=] { return take16(s); }});
     }
-  const Paged large{4096, 4, 128, 128, 0, DType::kBF16}, large32{4096, 4, 128, 128, 0};
+  const Paged large{32768, 4, 128, 128, 0, DType::kBF16}, large32{32768, 4, 128, 128, 0};
   tables.benchmarks16 = {{"T=4096 N=64", [] { return tables_problem(4096, 64, 1 << 20, 1); }}};
-  rope.benchmarks16 = {{"T=4096 H=28 C=128", [] {
-                          Problem p = in_bf16(rope_problem(4096, 28, 128, false), {"x"});
+  rope.benchmarks16 = {{"T=32768 H=28 C=128", [] {
+                          Problem p = in_bf16(rope_problem(32768, 28, 128, false), {"x"});
                           p.bytes /= 2;
                           return p;
                         }}};
   append.benchmarks16 = {{large.label(), [=] {
                             Problem p = append16(large);
-                            p.bytes = 2.0 * 4096 * 512 * 4;
+                            p.bytes = 2.0 * 32768 * 512 * 4;
                             return p;
                           }}};
   take.benchmarks16 = {{large32.label(), [=] {
                           Problem p = take16(large32);
-                          p.bytes = 2.0 * 4096 * 512 * 6;
+                          p.bytes = 2.0 * 32768 * 512 * 6;
                           return p;
                         }}};
   const Paged real{1024, 2, 64, 128, 0};

@@ -125,6 +125,8 @@ void forward_tile(const PagedAttentionForward& a, const TilePlan& plan, std::int
 
 }  // namespace
 
+void paged_attention_reserve(Stream&, const PagedAttentionReserve&) {}
+
 void paged_attention_forward(Stream&, const PagedAttentionForward& a) {
   const TilePlan plan(a.q_THC, a.kv);
   LS_CHECK(a.out_THC.shape() == a.q_THC.shape(), "out {} q {}", a.out_THC.shape().to_string(),

@@ -17,12 +17,14 @@ namespace longstride::ops::cuda {
 // and their gradients are [T, H, C]; lse is [H, T].
 struct RunShape {
   std::int64_t tokens = 0, keys = 0, query_heads = 0, kv_heads = 0, head_size = 0, kv_stride = 0;
-  bool causal = false;      // the last query sees the last key, each one before it one less
-  std::int64_t window = 0;  // 0: none; else keys a query sees, itself included; causal only
+  bool causal = false;  // the last query sees the last key, each one before it one less
   float scale = 1.0f;
 
   auto operator<=>(const RunShape&) const = default;  // NOLINT(modernize-use-nullptr)
 };
+
+// Exact: the same bits every time, for some speed.
+enum class Pass : std::uint8_t { kForward, kExactBackward, kFastBackward };
 
 struct RunForward {
   const void *q = nullptr, *k = nullptr, *v = nullptr;
@@ -46,11 +48,10 @@ class CudnnAttention {
   CudnnAttention& operator=(const CudnnAttention&) = delete;
   ~CudnnAttention();
 
-  // Whether cuDNN takes this shape, both ways; made and remembered.
-  bool supports(const RunShape& shape, bool deterministic);
+  // Whether cuDNN takes this shape; its plan is made, and the workspace grows to what it needs.
+  bool supports(const RunShape& shape, Pass pass);
   void forward(const RunShape& shape, const RunForward& args);
-  // `deterministic`: the same bits every time, for some speed.
-  void backward(const RunShape& shape, const RunBackward& args, bool deterministic);
+  void backward(const RunShape& shape, const RunBackward& args, Pass pass);
   // Bytes of the workspace that the plans made so far share.
   std::int64_t workspace_bytes() const;
 

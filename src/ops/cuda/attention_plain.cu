@@ -328,6 +328,10 @@ void plain_attention_forward(Stream& stream, const PagedAttentionForward& a) {
   });
 }
 
+std::int64_t plain_attention_scratch_elements(const PagedAttentionShape& s) {
+  return s.tokens * s.query_heads;
+}
+
 void plain_attention_backward(Stream& stream, const PagedAttentionBackward& a) {
   const Sizes z = sizes_of(a.q_THC, a.kv, a.visits, a.scale);
   LS_CHECK(a.scratch.present() && a.scratch.elements() >= z.T * z.H, "scratch {}",

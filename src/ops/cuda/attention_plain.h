@@ -6,8 +6,8 @@
 
 namespace longstride::ops::cuda {
 
+std::int64_t plain_attention_scratch_elements(const PagedAttentionShape& shape);
 void plain_attention_forward(Stream& stream, const PagedAttentionForward& args);
-// The first tokens * query_heads elements of scratch are used.
 void plain_attention_backward(Stream& stream, const PagedAttentionBackward& args);
 
 }  // namespace longstride::ops::cuda

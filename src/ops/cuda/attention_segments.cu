@@ -18,22 +18,34 @@ using longstride::cuda::cuda_stream;
 constexpr int kThreads = 256;
 constexpr int kWide = vector_width<bf16>;
 
-// A segment of the range: keys [begin, end), the last one with the chunk's own.
+// A segment of the range: keys [begin, end). Queries are masked in the last one alone, so it begins
+// at the chunk or before.
 struct Segment {
   std::int64_t begin, end;
   bool last;
 };
 
-// Calls f for each segment, in order. A window's keys are few: they are one segment.
+// Where segments end: at multiples of `tokens`, and where the chunk's own keys are `apart`, at its
+// beginning.
+struct Cut {
+  std::int64_t tokens;
+  bool apart;
+};
+// cuDNN's forward kernels skip what a mask hides wherever the diagonal lies; the backward ones only
+// where it begins in the corner, so there the chunk's own keys are a square of their own.
+constexpr Cut kForwardCut{kSegmentTokens, false};
+constexpr Cut backward_cut(bool exact) {
+  return {exact ? kExactBackwardSegmentTokens : kSegmentTokens, true};
+}
+
+// Calls f for each segment, in order.
 template <class F>
-void for_segments(const KeyRange& range, std::int64_t chunk_begin, std::int64_t tokens,
+void for_segments(std::int64_t first_key, std::int64_t chunk_begin, std::int64_t tokens, Cut cut,
                   const F& f) {
   const std::int64_t end = chunk_begin + tokens;
-  for (std::int64_t begin = range.first_key; begin < end;) {
-    std::int64_t next = (begin / kSegmentTokens + 1) * kSegmentTokens;
-    // Chunks and segments may cross: queries are masked in the last segment alone, so it begins at
-    // the chunk or before.
-    if (range.window > 0 || next > chunk_begin) next = end;
+  for (std::int64_t begin = first_key; begin < end;) {
+    std::int64_t next = (begin / cut.tokens + 1) * cut.tokens;
+    if (next > chunk_begin) next = cut.apart && begin < chunk_begin ? chunk_begin : end;
     f(Segment{begin, next, next == end});
     begin = next;
   }
@@ -145,12 +157,13 @@ std::int64_t floats_for(std::int64_t elements, DType t) {
 class Call {
  public:
   Call(Stream& stream, const ConstView& q_THC, const PagesView& kv, const VisitsView& visits,
-       const KeyRange& range, float scale, const View& scratch)
+       std::int64_t first_key, Cut cut, float scale, const View& scratch)
       : stream_(cuda_stream(stream)),
         cudnn_(libraries_of(stream).attention(stream)),
         kv_(kv),
         visits_(visits),
-        range_(range),
+        first_key_(first_key),
+        cut_(cut),
         scale_(scale),
         T(q_THC.dim(0)),
         H(q_THC.dim(1)),
@@ -170,23 +183,22 @@ class Call {
   CudnnAttention& cudnn() const { return cudnn_; }
 
   RunShape shape(const Segment& s) const {
-    return {T,      s.end - s.begin, H,     kv_.kv_heads, C, kv_.token_stride(),
-            s.last, range_.window,   scale_};
+    return {T, s.end - s.begin, H, kv_.kv_heads, C, kv_.token_stride(), s.last, scale_};
   }
-  bool supported(bool deterministic) const {
+  bool supported(Pass pass) const {
     bool good = true;
-    for_segments(range_, visits_.chunk_begin, T, [&](const Segment& s) {
+    each_segment([&](const Segment& s) {
       good = good && (s.end - s.begin) * kv_.token_stride() <= segment_elements() &&
-             cudnn_.supports(shape(s), deterministic);
+             cudnn_.supports(shape(s), pass);
     });
     return good;
   }
   template <class F>
   void each_segment(const F& f) const {
-    for_segments(range_, visits_.chunk_begin, T, f);
+    for_segments(first_key_, visits_.chunk_begin, T, cut_, f);
   }
-  bool single(const Segment& s) const { return s.begin == range_.first_key && s.last; }
-  bool first(const Segment& s) const { return s.begin == range_.first_key; }
+  bool single(const Segment& s) const { return s.begin == first_key_ && s.last; }
+  bool first(const Segment& s) const { return s.begin == first_key_; }
 
   // The segment's keys, one after another; its values follow each key.
   const bf16* keys(const Segment& s) const {
@@ -229,7 +241,8 @@ class Call {
   CudnnAttention& cudnn_;
   const PagesView& kv_;
   const VisitsView& visits_;
-  const KeyRange& range_;
+  std::int64_t first_key_;
+  Cut cut_;
   float scale_;
   bf16* staged_;
 
@@ -249,10 +262,27 @@ std::int64_t segmented_attention_scratch_elements(const PagedAttentionShape& s) 
          2 * floats_for(run, DType::kBF16);
 }
 
+void reserve_segmented_attention(Stream& stream, const PagedAttentionReserve& a) {
+  CudnnAttention& cudnn = libraries_of(stream).attention(stream);
+  const PagedAttentionShape& s = a.shape;
+  const auto reserve = [&](std::int64_t keys, Pass pass) {
+    if (keys > 0)
+      cudnn.supports({s.tokens, keys, s.query_heads, s.kv_heads, s.head_size,
+                      2 * s.kv_heads * s.head_size, keys == s.tokens, a.scale},
+                     pass);
+  };
+  const Pass backward = a.exact ? Pass::kExactBackward : Pass::kFastBackward;
+  const std::int64_t past = a.keys - s.tokens;
+  reserve(std::min(past, kForwardCut.tokens), Pass::kForward);
+  reserve(std::min(past, backward_cut(a.exact).tokens), backward);
+  reserve(s.tokens, Pass::kForward);
+  reserve(s.tokens, backward);
+}
+
 bool segmented_attention_forward(Stream& stream, const PagedAttentionForward& a,
-                                 const KeyRange& range) {
-  const Call call(stream, a.q_THC, a.kv, a.visits, range, a.scale, a.scratch);
-  if (!call.supported(a.exact)) return false;
+                                 std::int64_t first_key) {
+  const Call call(stream, a.q_THC, a.kv, a.visits, first_key, kForwardCut, a.scale, a.scratch);
+  if (!call.supported(Pass::kForward)) return false;
   call.each_segment([&](const Segment& s) {
     const bf16* k = call.keys(s);
     const bool single = call.single(s);
@@ -272,9 +302,11 @@ bool segmented_attention_forward(Stream& stream, const PagedAttentionForward& a,
 }
 
 bool segmented_attention_backward(Stream& stream, const PagedAttentionBackward& a,
-                                  const KeyRange& range) {
-  const Call call(stream, a.q_THC, a.kv, a.visits, range, a.scale, a.scratch);
-  if (!call.supported(a.exact)) return false;
+                                  std::int64_t first_key) {
+  const Call call(stream, a.q_THC, a.kv, a.visits, first_key, backward_cut(a.exact), a.scale,
+                  a.scratch);
+  const Pass pass = a.exact ? Pass::kExactBackward : Pass::kFastBackward;
+  if (!call.supported(pass)) return false;
   call.each_segment([&](const Segment& s) {
     const bf16* k = call.keys(s);
     bf16* dk = call.gradients_of(s);
@@ -289,7 +321,7 @@ bool segmented_attention_backward(Stream& stream, const PagedAttentionBackward& 
                            .dq = single ? a.dq_THC.data() : call.partial,
                            .dk = dk,
                            .dv = dk + a.kv.row_elements()},
-                          a.exact);
+                          pass);
     call.add_gradients(s, a.kv_gradient);
     if (single) return;
     const std::int64_t n = call.T * call.H * call.C;

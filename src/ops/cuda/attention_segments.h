@@ -1,7 +1,7 @@
 // Attention of a chunk over one contiguous range of keys, in segments: cuDNN computes each, partial
 // results are merged by their log-sum-exps. Segments end at fixed multiples of kSegmentTokens, so
 // that nothing but the record decides the order of arithmetic; the last one includes the chunk's
-// own keys.
+// own keys (forward) or is nothing else (backward).
 #pragma once
 
 #include <optional>
@@ -11,22 +11,22 @@
 namespace longstride::ops::cuda {
 
 inline constexpr std::int64_t kSegmentTokens = 32768;
+// cuDNN's deterministic backward pass needs workspace in proportion to a segment: 8 GiB for 32768
+// keys of a 7B model. Half of that costs 1% of its speed.
+inline constexpr std::int64_t kExactBackwardSegmentTokens = 16384;
 
-// What the queries of a chunk see, where it is one range of keys: all of [first_key, own position],
-// or the last `window` of them.
-struct KeyRange {
-  std::int64_t first_key = 0;
-  std::int64_t window = 0;  // 0: none
-};
-// Nothing where the visit lists say anything else (sparse, documents that begin in the chunk).
-std::optional<KeyRange> key_range_of(const VisitsView& visits, std::int64_t tokens,
-                                     std::int64_t page_tokens);
+// The first key of the chunk's queries, where each sees all from that one up to itself. Nothing
+// where the visit lists say anything else (windows, sparse, documents that begin in the chunk).
+std::optional<std::int64_t> first_key_of_all(const VisitsView& visits, std::int64_t tokens,
+                                             std::int64_t page_tokens);
 
 std::int64_t segmented_attention_scratch_elements(const PagedAttentionShape& shape);
+// Makes cuDNN's plans for the largest segments, and with them the workspace that all share.
+void reserve_segmented_attention(Stream& stream, const PagedAttentionReserve& args);
 // False, with nothing done, where cuDNN does not take the shapes.
 bool segmented_attention_forward(Stream& stream, const PagedAttentionForward& args,
-                                 const KeyRange& range);
+                                 std::int64_t first_key);
 bool segmented_attention_backward(Stream& stream, const PagedAttentionBackward& args,
-                                  const KeyRange& range);
+                                  std::int64_t first_key);
 
 }  // namespace longstride::ops::cuda

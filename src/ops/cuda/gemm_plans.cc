@@ -1,6 +1,7 @@
 #include "ops/cuda/gemm_plans.h"
 
 #include "base/error.h"
+#include "ops/cuda/gemm_choice.h"
 #include "ops/cuda/library_context.h"
 
 namespace longstride::ops::cuda {
@@ -23,12 +24,6 @@ void set(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t what, T 
   LS_BLAS(cublasLtMatmulDescSetAttribute(operation, what, &value, sizeof(value)));
 }
 
-template <class T>
-void prefer(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t what,
-            T value) {
-  LS_BLAS(cublasLtMatmulPreferenceSetAttribute(preference, what, &value, sizeof(value)));
-}
-
 // A row-major matrix is a column-major one transposed: of stored rows x columns, cuBLASLt sees
 // columns x rows.
 cublasLtMatrixLayout_t layout(DType t, std::int64_t rows, std::int64_t columns, std::int64_t ld) {
@@ -38,31 +33,22 @@ cublasLtMatrixLayout_t layout(DType t, std::int64_t rows, std::int64_t columns, 
   return made;
 }
 
-void choose_algorithm(cublasLtHandle_t blas, const GemmShape& s, std::int64_t workspace_bytes,
-                      GemmPlan& plan) {
-  cublasLtMatmulPreference_t preference = nullptr;
-  LS_BLAS(cublasLtMatmulPreferenceCreate(&preference));
-  prefer(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-         static_cast<std::uint64_t>(workspace_bytes));
-  // Where a product is split along k, its parts are added up in F32 in the workspace: never by
-  // turns in the output, which would round them one by one.
-  prefer(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-         static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
-  const auto alignment = static_cast<std::uint32_t>(s.alignment);
-  prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment);
-  prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment);
-  prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment);
-  prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment);
-  cublasLtMatmulHeuristicResult_t found{};
-  int count = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-      blas, plan.operation, plan.b, plan.a, plan.d, plan.d, preference, 1, &found, &count);
-  cublasLtMatmulPreferenceDestroy(preference);
-  LS_CHECK(status == CUBLAS_STATUS_SUCCESS && count == 1,
-           "cuBLASLt knows no way for m {} n {} k {}{}{} {} to {}, aligned to {} bytes: {}", s.m,
-           s.n, s.k, s.trans_a ? " A^T" : "", s.trans_b ? " B^T" : "", name_of(s.in),
-           name_of(s.out), s.alignment, cublasLtGetStatusString(status));
-  plan.algorithm = found.algo;
+// Everything but the algorithm.
+std::unique_ptr<GemmPlan> make_plan(const GemmShape& s) {
+  auto plan = std::make_unique<GemmPlan>();
+  // Plain F32: no TF32 shortcuts.
+  LS_BLAS(cublasLtMatmulDescCreate(&plan->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  // cuBLASLt's first operand is our second one.
+  set(plan->operation, CUBLASLT_MATMUL_DESC_TRANSA, s.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(plan->operation, CUBLASLT_MATMUL_DESC_TRANSB, s.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+  if (s.bias) {
+    set(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    set(plan->operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(s.out));
+  }
+  plan->a = s.trans_a ? layout(s.in, s.k, s.m, s.lda) : layout(s.in, s.m, s.k, s.lda);
+  plan->b = s.trans_b ? layout(s.in, s.n, s.k, s.ldb) : layout(s.in, s.k, s.n, s.ldb);
+  plan->d = layout(s.out, s.m, s.n, s.ldd);
+  return plan;
 }
 
 // The largest power of two up to 16 that divides `n`.
@@ -79,26 +65,44 @@ GemmPlan::~GemmPlan() {
   if (operation != nullptr) cublasLtMatmulDescDestroy(operation);
 }
 
-const GemmPlan& GemmPlans::find(cublasLtHandle_t blas, const GemmShape& s,
-                                std::int64_t workspace_bytes) {
-  std::unique_ptr<GemmPlan>& slot = plans_[s];
+const GemmPlan& GemmPlans::find(Stream& stream, const Gemm& g) {
+  std::unique_ptr<GemmPlan>& slot = plans_[g.shape];
   if (slot) return *slot;
-  auto plan = std::make_unique<GemmPlan>();
-  // Plain F32: no TF32 shortcuts.
-  LS_BLAS(cublasLtMatmulDescCreate(&plan->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
-  // cuBLASLt's first operand is our second one.
-  set(plan->operation, CUBLASLT_MATMUL_DESC_TRANSA, s.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N);
-  set(plan->operation, CUBLASLT_MATMUL_DESC_TRANSB, s.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N);
-  if (s.bias) {
-    set(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-    set(plan->operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(s.out));
+  std::unique_ptr<GemmPlan> plan = make_plan(g.shape);
+  const cublasLtHandle_t blas = libraries_of(stream).blas();
+  if (const auto chosen = choices_.find(text_of(g.shape)); chosen != choices_.end()) {
+    plan->algorithm = algorithm_of(chosen->second);
+    check_algorithm(blas, g.shape, *plan, LibraryContext::kWorkspaceBytes);
+  } else if (measuring_) {
+    plan->algorithm = quickest_algorithm(stream, g, *plan);
+    choices_[text_of(g.shape)] = text_of(plan->algorithm);
+  } else {
+    plan->algorithm =
+        advised_algorithms(blas, g.shape, *plan, LibraryContext::kWorkspaceBytes, 1).front();
   }
-  plan->a = s.trans_a ? layout(s.in, s.k, s.m, s.lda) : layout(s.in, s.m, s.k, s.lda);
-  plan->b = s.trans_b ? layout(s.in, s.n, s.k, s.ldb) : layout(s.in, s.k, s.n, s.ldb);
-  plan->d = layout(s.out, s.m, s.n, s.ldd);
-  choose_algorithm(blas, s, workspace_bytes, *plan);
   slot = std::move(plan);
   return *slot;
+}
+
+void GemmPlans::use(const KernelChoices& choices) {
+  for (const auto& [shape, algorithm] : choices) algorithm_of(algorithm);
+  choices_ = choices;
+  plans_.clear();
+}
+
+void GemmPlans::measure(bool on) {
+  measuring_ = on;
+  plans_.clear();
+}
+
+void multiply(Stream& stream, const Gemm& g, const GemmPlan& plan) {
+  if (g.shape.bias) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias);
+  const float alpha = 1.0f, beta = g.shape.add ? 1.0f : 0.0f;
+  const LibraryContext& libraries = libraries_of(stream);
+  LS_BLAS(cublasLtMatmul(libraries.blas(), plan.operation, &alpha, g.b, plan.b, g.a, plan.a, &beta,
+                         g.shape.add ? g.c : g.d, plan.d, g.d, plan.d, &plan.algorithm,
+                         libraries.workspace(), LibraryContext::kWorkspaceBytes,
+                         longstride::cuda::cuda_stream(stream).handle()));
 }
 
 void gemm(Stream& stream, Gemm g) {
@@ -113,15 +117,7 @@ void gemm(Stream& stream, Gemm g) {
   };
   s.alignment = alignment_of(address(g.a) | address(g.b) | address(g.c) | address(g.d) |
                              bytes(s.lda, s.in) | bytes(s.ldb, s.in) | bytes(s.ldd, s.out));
-  LibraryContext& libraries = libraries_of(stream);
-  const GemmPlan& plan =
-      libraries.gemms().find(libraries.blas(), s, LibraryContext::kWorkspaceBytes);
-  if (s.bias) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias);
-  const float alpha = 1.0f, beta = s.add ? 1.0f : 0.0f;
-  LS_BLAS(cublasLtMatmul(libraries.blas(), plan.operation, &alpha, g.b, plan.b, g.a, plan.a, &beta,
-                         s.add ? g.c : g.d, plan.d, g.d, plan.d, &plan.algorithm,
-                         libraries.workspace(), LibraryContext::kWorkspaceBytes,
-                         longstride::cuda::cuda_stream(stream).handle()));
+  multiply(stream, g, libraries_of(stream).gemms().find(stream, g));
 }
 
 }  // namespace longstride::ops::cuda

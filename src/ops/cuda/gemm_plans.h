@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "device/device.h"
+#include "ops/kernel_choices.h"
 #include "tensor/dtype.h"
 
 namespace longstride::ops::cuda {
@@ -40,16 +41,6 @@ struct GemmPlan {
   ~GemmPlan();
 };
 
-class GemmPlans {
- public:
-  // The plan for a shape, made at the first call: cuBLASLt's first choice within `workspace_bytes`.
-  const GemmPlan& find(cublasLtHandle_t blas, const GemmShape& shape, std::int64_t workspace_bytes);
-  void clear() { plans_.clear(); }
-
- private:
-  std::map<GemmShape, std::unique_ptr<GemmPlan>> plans_;
-};
-
 // D = op(A) op(B) (+ bias) (+ C), sums in F32. C may be D. Nothing where m or n is 0.
 struct Gemm {
   GemmShape shape;  // alignment is found out here
@@ -60,5 +51,24 @@ struct Gemm {
   void* d = nullptr;
 };
 void gemm(Stream& stream, Gemm g);
+// The same by a given plan; the shape is complete.
+void multiply(Stream& stream, const Gemm& g, const GemmPlan& plan);
+
+// The plans of a stream, each made when its shape is first met: by the choice that was recorded for
+// it, by measuring, or as cuBLASLt advises.
+class GemmPlans {
+ public:
+  const GemmPlan& find(Stream& stream, const Gemm& g);
+  // See ops/kernel_choices.h.
+  void use(const KernelChoices& choices);
+  void measure(bool on);
+  const KernelChoices& choices() const { return choices_; }
+  void clear() { plans_.clear(); }
+
+ private:
+  std::map<GemmShape, std::unique_ptr<GemmPlan>> plans_;
+  KernelChoices choices_;
+  bool measuring_ = false;
+};
 
 }  // namespace longstride::ops::cuda

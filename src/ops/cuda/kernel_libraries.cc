@@ -13,9 +13,9 @@ namespace longstride::ops::cuda {
 std::string kernel_libraries() {
   int runtime = 0;
   LS_CUDA(cudaRuntimeGetVersion(&runtime));
-  return fmt::format("CUDA {}.{}, cuBLASLt {}, cuDNN {}, attention in segments of {}",
+  return fmt::format("CUDA {}.{}, cuBLASLt {}, cuDNN {}, attention in segments of {} ({})",
                      runtime / 1000, runtime % 1000 / 10, cublasLtGetVersion(), cudnn_version(),
-                     kSegmentTokens);
+                     kSegmentTokens, kExactBackwardSegmentTokens);
 }
 
 }  // namespace longstride::ops::cuda

@@ -1,10 +1,10 @@
 // What we call of cuBLASLt.
 #include <cublasLt.h>
 
-#include "ops/cuda/loaded_library.h"
+#include "device/cuda/loaded_library.h"
 
 #define LS_CUBLAS(Result, name, parameters, arguments) \
-  LS_FORWARD(longstride::ops::cuda::cublas_library(), Result, name, parameters, arguments)
+  LS_FORWARD(longstride::cuda::cublas_library(), Result, name, parameters, arguments)
 
 extern "C" {
 LS_CUBLAS(std::size_t, cublasLtGetVersion, (), ())
@@ -39,6 +39,11 @@ LS_CUBLAS(cublasStatus_t, cublasLtMatmulAlgoGetHeuristic,
            cublasLtMatmulPreference_t preference, int wanted,
            cublasLtMatmulHeuristicResult_t found[], int* count),
           (handle, operation, a, b, c, d, preference, wanted, found, count))
+LS_CUBLAS(cublasStatus_t, cublasLtMatmulAlgoCheck,
+          (cublasLtHandle_t handle, cublasLtMatmulDesc_t operation, cublasLtMatrixLayout_t a,
+           cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+           const cublasLtMatmulAlgo_t* algorithm, cublasLtMatmulHeuristicResult_t* result),
+          (handle, operation, a, b, c, d, algorithm, result))
 LS_CUBLAS(cublasStatus_t, cublasLtMatmul,
           (cublasLtHandle_t handle, cublasLtMatmulDesc_t operation, const void* alpha,
            const void* a, cublasLtMatrixLayout_t a_layout, const void* b,

@@ -1,10 +1,11 @@
-// Paged attention on CUDA: which engine computes what. BF16 over one range of keys goes to cuDNN in
-// segments; everything else (F32, documents that begin in a chunk, sparse lists, shapes that cuDNN
-// does not take) to our own kernels.
+// Paged attention on CUDA: which engine computes what. BF16 over all keys from one on goes to cuDNN
+// in segments; other BF16 (windows, documents that begin in a chunk, sparse lists, no cuDNN) to our
+// kernels for the matrix units; F32 and odd head sizes to plain ones.
 #include "ops/paged_attention.h"
 
 #include <algorithm>
 
+#include "ops/cuda/attention_matrix.h"
 #include "ops/cuda/attention_plain.h"
 #include "ops/cuda/attention_segments.h"
 
@@ -16,28 +17,43 @@ bool fits_cudnn(DType compute, std::int64_t head_size) {
   return compute == DType::kBF16 && head_size % 8 == 0 && head_size <= 256;
 }
 
+// The first key of what every query of the chunk sees up to itself, where cuDNN may compute that.
+template <class Args>
+std::optional<std::int64_t> first_key_for_cudnn(const Args& a) {
+  if (!fits_cudnn(a.q_THC.dtype(), a.kv.head_size)) return std::nullopt;
+  return first_key_of_all(a.visits, a.q_THC.dim(0), a.kv.page_tokens);
+}
+
 }  // namespace
 
 std::int64_t paged_attention_scratch_elements(const PagedAttentionShape& s) {
-  const std::int64_t plain = s.tokens * s.query_heads;
+  const std::int64_t ours = fits_matrix_attention(s.compute, s.head_size)
+                                ? matrix_attention_scratch_elements(s)
+                                : plain_attention_scratch_elements(s);
   return fits_cudnn(s.compute, s.head_size)
-             ? std::max(plain, segmented_attention_scratch_elements(s))
-             : plain;
+             ? std::max(ours, segmented_attention_scratch_elements(s))
+             : ours;
+}
+
+void paged_attention_reserve(Stream& stream, const PagedAttentionReserve& a) {
+  if (fits_cudnn(a.shape.compute, a.shape.head_size)) reserve_segmented_attention(stream, a);
 }
 
 void paged_attention_forward(Stream& stream, const PagedAttentionForward& a) {
-  if (fits_cudnn(a.q_THC.dtype(), a.kv.head_size))
-    if (const auto range = key_range_of(a.visits, a.q_THC.dim(0), a.kv.page_tokens);
-        range && segmented_attention_forward(stream, a, *range))
-      return;
+  if (const auto first = first_key_for_cudnn(a);
+      first && segmented_attention_forward(stream, a, *first))
+    return;
+  if (fits_matrix_attention(a.q_THC.dtype(), a.kv.head_size))
+    return matrix_attention_forward(stream, a);
   plain_attention_forward(stream, a);
 }
 
 void paged_attention_backward(Stream& stream, const PagedAttentionBackward& a) {
-  if (fits_cudnn(a.q_THC.dtype(), a.kv.head_size))
-    if (const auto range = key_range_of(a.visits, a.q_THC.dim(0), a.kv.page_tokens);
-        range && segmented_attention_backward(stream, a, *range))
-      return;
+  if (const auto first = first_key_for_cudnn(a);
+      first && segmented_attention_backward(stream, a, *first))
+    return;
+  if (fits_matrix_attention(a.q_THC.dtype(), a.kv.head_size))
+    return matrix_attention_backward(stream, a);
   plain_attention_backward(stream, a);
 }
 

@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
+#include "ops/kernel_choices.h"
 #include "ops/kernel_libraries.h"
 #include "ops/linear.h"
 #include "ops/loss_head.h"
@@ -29,6 +30,7 @@ LS_NO_CUDA(linear_backward, LinearBackward)
 LS_NO_CUDA(loss_head, LossHead)
 LS_NO_CUDA(sum_of_squares, SumOfSquares)
 LS_NO_CUDA(adamw, AdamW)
+LS_NO_CUDA(paged_attention_reserve, PagedAttentionReserve)
 LS_NO_CUDA(paged_attention_forward, PagedAttentionForward)
 LS_NO_CUDA(paged_attention_backward, PagedAttentionBackward)
 LS_NO_CUDA(rms_norm_forward, RmsNormForward)
@@ -53,6 +55,11 @@ LS_NO_CUDA_SIZE(paged_attention_scratch_elements, PagedAttentionShape)
 LS_NO_CUDA_SIZE(rms_norm_backward_scratch_elements, RmsNormShape)
 
 std::string kernel_libraries() { return "none"; }
+
+// There is no stream of CUDA that these could be called on.
+void use_kernel_choices(Stream&, const KernelChoices&) {}
+void begin_choosing_kernels(Stream&) {}
+KernelChoices end_choosing_kernels(Stream&) { return {}; }
 
 #undef LS_NO_CUDA
 #undef LS_NO_CUDA_SIZE

@@ -4,12 +4,13 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "device/cuda/check.h"
 #include "device/cuda/cuda_stream.h"
-#include "ops/cuda/loaded_library.h"
+#include "device/cuda/loaded_library.h"
 
 namespace longstride::ops::cuda {
 namespace {
@@ -30,7 +31,7 @@ struct Plan {
         .set_compute_data_type(fe::DataType_t::FLOAT);
   }
   fe::graph::Graph graph;
-  bool usable = false;
+  bool usable = false, reported = false;
   std::string why_not;
 };
 
@@ -71,9 +72,12 @@ void output(const Tensor& tensor, Id id, const std::vector<std::int64_t>& dims,
 template <class Attributes>
 void set_mask(Attributes& attributes, const RunShape& s) {
   if (!s.causal) return;
-  attributes.set_diagonal_alignment(fe::DiagonalAlignment_t::BOTTOM_RIGHT)
+  // In a square both corners mean the same, and only from the top left does cuDNN skip hidden tiles
+  // in the backward pass.
+  attributes
+      .set_diagonal_alignment(s.tokens == s.keys ? fe::DiagonalAlignment_t::TOP_LEFT
+                                                 : fe::DiagonalAlignment_t::BOTTOM_RIGHT)
       .set_diagonal_band_right_bound(0);
-  if (s.window > 0) attributes.set_diagonal_band_left_bound(static_cast<int>(s.window));
 }
 
 void finish(Plan& plan, cudnnHandle_t handle) {
@@ -132,17 +136,13 @@ struct CudnnAttention::Plans {
   cudnnHandle_t handle = nullptr;
   void* workspace = nullptr;
   std::int64_t workspace_bytes = 0;
-  std::map<RunShape, std::unique_ptr<Plan>> forward;
-  std::map<std::pair<RunShape, bool>, std::unique_ptr<Plan>> backward;
+  std::map<std::pair<RunShape, Pass>, std::unique_ptr<Plan>> plans;
 
-  Plan& forward_plan(const RunShape& s) {
-    std::unique_ptr<Plan>& plan = forward[s];
-    if (!plan) adopt(plan = make_forward(s, handle));
-    return *plan;
-  }
-  Plan& backward_plan(const RunShape& s, bool deterministic) {
-    std::unique_ptr<Plan>& plan = backward[{s, deterministic}];
-    if (!plan) adopt(plan = make_backward(s, deterministic, handle));
+  Plan& find(const RunShape& s, Pass pass) {
+    std::unique_ptr<Plan>& plan = plans[{s, pass}];
+    if (!plan)
+      adopt(plan = pass == Pass::kForward ? make_forward(s, handle)
+                                          : make_backward(s, pass == Pass::kExactBackward, handle));
     return *plan;
   }
   // Room for a new plan's workspace.
@@ -168,13 +168,13 @@ struct CudnnAttention::Plans {
 };
 
 std::string cudnn_version() {
-  if (!cudnn_library().available()) return "none";
+  if (!longstride::cuda::cudnn_library().available()) return "none";
   const std::size_t version = cudnnGetVersion();
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
 CudnnAttention::CudnnAttention(Stream& stream) : plans_(new Plans{stream}) {
-  if (!cudnn_library().available()) {
+  if (!longstride::cuda::cudnn_library().available()) {
     log_warning("libcudnn.so.9 was not found: attention runs through slow kernels");
     return;
   }
@@ -184,22 +184,18 @@ CudnnAttention::CudnnAttention(Stream& stream) : plans_(new Plans{stream}) {
 }
 
 CudnnAttention::~CudnnAttention() {
-  plans_->forward.clear();
-  plans_->backward.clear();
+  plans_->plans.clear();
   cudaFree(plans_->workspace);
   if (plans_->handle != nullptr) cudnnDestroy(plans_->handle);
 }
 
-bool CudnnAttention::supports(const RunShape& shape, bool deterministic) {
+bool CudnnAttention::supports(const RunShape& shape, Pass pass) {
   if (plans_->handle == nullptr) return false;
-  for (const Plan* plan :
-       {&plans_->forward_plan(shape), &plans_->backward_plan(shape, deterministic)})
-    if (!plan->usable) {
-      log_warning("cuDNN does not take {} queries over {} keys of head size {}: {}", shape.tokens,
-                  shape.keys, shape.head_size, plan->why_not);
-      return false;
-    }
-  return true;
+  Plan& plan = plans_->find(shape, pass);
+  if (!plan.usable && !std::exchange(plan.reported, true))
+    log_warning("cuDNN does not take {} queries over {} keys of head size {}: {}", shape.tokens,
+                shape.keys, shape.head_size, plan.why_not);
+  return plan.usable;
 }
 
 void CudnnAttention::forward(const RunShape& shape, const RunForward& a) {
@@ -208,10 +204,10 @@ void CudnnAttention::forward(const RunShape& shape, const RunForward& a) {
                                                      {kV, const_cast<void*>(a.v)},
                                                      {kOut, a.out},
                                                      {kStats, a.lse}};
-  plans_->execute(plans_->forward_plan(shape), tensors);
+  plans_->execute(plans_->find(shape, Pass::kForward), tensors);
 }
 
-void CudnnAttention::backward(const RunShape& shape, const RunBackward& a, bool deterministic) {
+void CudnnAttention::backward(const RunShape& shape, const RunBackward& a, Pass pass) {
   std::unordered_map<std::int64_t, void*> tensors = {{kQ, const_cast<void*>(a.q)},
                                                      {kK, const_cast<void*>(a.k)},
                                                      {kV, const_cast<void*>(a.v)},
@@ -221,7 +217,7 @@ void CudnnAttention::backward(const RunShape& shape, const RunBackward& a, bool 
                                                      {kDq, a.dq},
                                                      {kDk, a.dk},
                                                      {kDv, a.dv}};
-  plans_->execute(plans_->backward_plan(shape, deterministic), tensors);
+  plans_->execute(plans_->find(shape, pass), tensors);
 }
 
 std::int64_t CudnnAttention::workspace_bytes() const { return plans_->workspace_bytes; }

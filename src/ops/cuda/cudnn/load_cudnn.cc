@@ -1,10 +1,10 @@
 // What we and cuDNN's front end call of cuDNN.
 #include <cudnn.h>
 
-#include "ops/cuda/loaded_library.h"
+#include "device/cuda/loaded_library.h"
 
 #define LS_CUDNN(Result, name, parameters, arguments) \
-  LS_FORWARD(longstride::ops::cuda::cudnn_library(), Result, name, parameters, arguments)
+  LS_FORWARD(longstride::cuda::cudnn_library(), Result, name, parameters, arguments)
 
 extern "C" {
 LS_CUDNN(std::size_t, cudnnGetVersion, (), ())

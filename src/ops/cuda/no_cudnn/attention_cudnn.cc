@@ -10,9 +10,9 @@ struct CudnnAttention::Plans {};
 
 CudnnAttention::CudnnAttention(Stream&) {}
 CudnnAttention::~CudnnAttention() = default;
-bool CudnnAttention::supports(const RunShape&, bool) { return false; }
+bool CudnnAttention::supports(const RunShape&, Pass) { return false; }
 void CudnnAttention::forward(const RunShape&, const RunForward&) { LS_CHECK(false, "no cuDNN"); }
-void CudnnAttention::backward(const RunShape&, const RunBackward&, bool) {
+void CudnnAttention::backward(const RunShape&, const RunBackward&, Pass) {
   LS_CHECK(false, "no cuDNN");
 }
 std::int64_t CudnnAttention::workspace_bytes() const { return 0; }

@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace longstride::ops::cuda {
+namespace longstride::cuda {
 
 class LoadedLibrary {
  public:
@@ -30,8 +30,9 @@ class LoadedLibrary {
 
 const LoadedLibrary& cublas_library();
 const LoadedLibrary& cudnn_library();
+const LoadedLibrary& cupti_library();
 
-}  // namespace longstride::ops::cuda
+}  // namespace longstride::cuda
 
 // Defines the C function `name`, which a header of the library declares, as a call into it.
 // NOLINTBEGIN(bugprone-macro-parentheses): parameters and arguments bring their own

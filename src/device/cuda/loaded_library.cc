@@ -1,14 +1,15 @@
-#include "ops/cuda/loaded_library.h"
+#include "device/cuda/loaded_library.h"
 
 #include <dlfcn.h>
 
 #include "base/error.h"
 
-namespace longstride::ops::cuda {
+namespace longstride::cuda {
 
 LoadedLibrary::LoadedLibrary(const char* file) : file_(file) {
-  for (const char* folder : {"", "/usr/local/cuda/lib64/", "/usr/local/cuda/lib/",
-                             "/usr/local/cuda/targets/x86_64-linux/lib/"}) {
+  for (const char* folder :
+       {"", "/usr/local/cuda/lib64/", "/usr/local/cuda/lib/",
+        "/usr/local/cuda/targets/x86_64-linux/lib/", "/usr/local/cuda/extras/CUPTI/lib64/"}) {
     handle_ = dlopen((folder + file_).c_str(), RTLD_NOW | RTLD_GLOBAL);
     if (handle_ != nullptr) return;
     // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody else loads libraries while a device is made
@@ -39,4 +40,9 @@ const LoadedLibrary& cudnn_library() {
   return library;
 }
 
-}  // namespace longstride::ops::cuda
+const LoadedLibrary& cupti_library() {
+  static const LoadedLibrary library("libcupti.so.13");
+  return library;
+}
+
+}  // namespace longstride::cuda

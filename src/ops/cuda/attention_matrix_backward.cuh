@@ -1,0 +1,27 @@
+// The two halves of the backward pass on the matrix units, each in a file of its own.
+#pragma once
+
+#include "ops/cuda/attention_tiles.cuh"
+
+namespace longstride::ops::cuda {
+
+// Of a query: logarithm of the sum of its weights in base 2, +infinity where it saw no key, so that
+// its weights come out as 0; and out . dout.
+struct alignas(8) QueryStatistics {
+  float lse_log2, delta;
+};
+
+struct MatrixBackward {
+  AttentionSizes sizes;
+  const bf16 *q_THC, *dout_THC;
+  const QueryStatistics* statistics_HT;
+  DevicePages kv;
+  DeviceVisits visits;
+};
+
+void launch_matrix_dq(cudaStream_t stream, const MatrixBackward& args, bf16* dq_THC);
+// Gradient pages are F32 or BF16.
+void launch_matrix_dkv(cudaStream_t stream, const MatrixBackward& args,
+                       const DevicePages& gradients, DType gradient_type);
+
+}  // namespace longstride::ops::cuda

@@ -1,0 +1,24 @@
+// Measured choices of kernels, remembered from run to run on this machine: two runs of the same
+// configuration get the same ones, and so the same bits.
+//
+// A JSON file, kernels.json, in $LONGSTRIDE_CACHE, else $XDG_CACHE_HOME/longstride, else
+// ~/.cache/longstride; its first key is the device with its libraries. Where it cannot be read or
+// written a warning says so, and the run goes on.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+namespace longstride {
+
+using Choices = std::map<std::string, std::string>;
+
+// Empty where the environment names no place.
+std::filesystem::path kernel_cache_file();
+Choices remembered_choices(const std::filesystem::path& file, const std::string& machine);
+// Adds to what the file holds; other machines' entries stay.
+void remember_choices(const std::filesystem::path& file, const std::string& machine,
+                      const Choices& choices);
+
+}  // namespace longstride
