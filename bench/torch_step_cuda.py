@@ -7,6 +7,7 @@ checkpointed blocks of rows. Prints one JSON line per context: the faster of two
 import argparse
 import gc
 import json
+import sys
 import time
 
 import torch
@@ -49,7 +50,7 @@ def step(model, tokens, targets):
 
     torch.cuda.synchronize()
     start = time.perf_counter()
-    with sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION]):
+    with sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION], set_priority=True):
         hidden = model.model(input_ids=tokens, use_cache=False).last_hidden_state[0]
         blocks = zip(hidden.split(LOSS_ROWS), targets.split(LOSS_ROWS))
         loss = sum(checkpoint(block_loss, h, y, use_reentrant=False) for h, y in blocks) / len(targets)
@@ -89,9 +90,11 @@ def main():
     parser.add_argument("--repeat", type=int, default=1, help="timed runs; the fastest counts")
     args = parser.parse_args()
     torch.manual_seed(0)
+    if torch.backends.cudnn.version() is None:
+        sys.exit("torch finds no cuDNN: its attention would be the slower one (is LD_LIBRARY_PATH set?)")
     model = build(args)
     for context in map(int, args.contexts.split(",")):
-        record = {"system": "torch", "torch": torch.__version__, "device": torch.cuda.get_device_name(),
+        record = {"system": "torch", "torch": torch.__version__, "cudnn": torch.backends.cudnn.version(), "device": torch.cuda.get_device_name(),
                   "preset": args.preset, "context": context, "compile": args.compile, "checkpoint": args.checkpoint}
         try:
             record |= measure(model, context, args.repeat)
