@@ -71,6 +71,10 @@ class Device {
   virtual bool computes_in_bf16() const { return false; }
   // Throws Error (what was asked, what is free) when the device has not that much.
   virtual std::unique_ptr<Memory> allocate(std::int64_t bytes, const std::string& what) = 0;
+  // Memory of the host that copies to and from the device go through quickly.
+  virtual std::unique_ptr<Memory> allocate_host(std::int64_t bytes, const std::string& what) {
+    return allocate(bytes, what);
+  }
   // In the order of the stream. `host` holds the data when copy_to_host returns, or after the
   // stream's next synchronize() where it may come later; it may change once copy_from_host returns.
   virtual void copy_to_host(void* host, const void* device, std::int64_t bytes) = 0;

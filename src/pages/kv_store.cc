@@ -1,78 +1,77 @@
 #include "pages/kv_store.h"
 
-#include "base/error.h"
-
 namespace longstride {
 namespace {
 
-constexpr std::int32_t kNone = -1;
+// Pages that a layer's task reads or writes.
+PageRun used_by(const Task& task) { return task.only_kv ? task.appended : task.visited; }
 
 }  // namespace
 
-KvStore::KvStore(Device& device, const KvShape& shape, std::int64_t logical_pages,
-                 std::int64_t kv_capacity, std::int64_t gradient_capacity)
-    : device_(device),
-      shape_(shape),
-      kv_pool_(device, shape.page_bytes(), kv_capacity, "KV pages"),
-      gradient_pool_(device, shape.gradient_page_bytes(), gradient_capacity, "KV gradient pages"),
-      kv_tables_(static_cast<std::size_t>(shape.layers),
-                 std::vector<std::int32_t>(static_cast<std::size_t>(logical_pages), kNone)),
-      gradient_tables_(kv_tables_) {}
+KvStore::KvStore(Device& device, const KvShape& shape, const KvRoom& room)
+    : shape_(shape),
+      pages_per_chunk_(room.pages_per_chunk),
+      kv_(device,
+          {shape.layers, room.logical_pages, room.pages_per_chunk, shape.page_bytes(),
+           room.kv_pages, room.kv_away},
+          "KV pages"),
+      gradients_(device,
+                 {shape.layers, room.logical_pages, room.pages_per_chunk,
+                  shape.gradient_page_bytes(), room.gradient_pages, room.gradient_away},
+                 "KV gradient pages") {}
 
-void KvStore::append(std::int64_t layer, PageRun run) {
-  auto& table = kv_tables_.at(static_cast<std::size_t>(layer));
-  for (std::int64_t page = run.begin; page < run.end; ++page) {
-    std::int32_t& slot = table.at(static_cast<std::size_t>(page));
-    LS_CHECK(slot == kNone, "layer {} page {} exists already", layer, page);
-    slot = kv_pool_.take(home(kv_pool_, layer, page));
-  }
-}
-
-void KvStore::touch_gradients(std::int64_t layer, PageRun run) {
-  auto& table = gradient_tables_.at(static_cast<std::size_t>(layer));
-  PageRun fresh{0, 0};  // slots that lie side by side are zeroed at once
-  for (std::int64_t page = run.begin; page < run.end; ++page) {
-    std::int32_t& slot = table.at(static_cast<std::size_t>(page));
-    if (slot != kNone) continue;
-    slot = gradient_pool_.take(home(gradient_pool_, layer, page));
-    if (slot != fresh.end) {
-      zero_gradients(fresh);
-      fresh = {slot, slot};
+void KvStore::begin(const StepSchedule& schedule) {
+  std::vector<std::vector<BlockUse>> kv(static_cast<std::size_t>(shape_.layers)), gradients = kv;
+  for (const Episode& episode : schedule.episodes)
+    for (const Task& task : episode.tasks) {
+      if (task.layer < 0) continue;
+      const PageRun used = used_by(task);
+      const BlockUse use{task.position, used.begin / pages_per_chunk_,
+                         (used.end - 1) / pages_per_chunk_};
+      kv[static_cast<std::size_t>(task.layer)].push_back(use);
+      if (task.kind == TaskKind::kLayerBackward)
+        gradients[static_cast<std::size_t>(task.layer)].push_back(use);
     }
-    ++fresh.end;
-  }
-  zero_gradients(fresh);
+  kv_.begin(std::move(kv));
+  gradients_.begin(std::move(gradients));
 }
 
-void KvStore::zero_gradients(PageRun slots) {
-  if (slots.end > slots.begin)
-    device_.zero(gradient_pool_.page(static_cast<std::int32_t>(slots.begin)),
-                 (slots.end - slots.begin) * gradient_pool_.page_bytes());
+void KvStore::enter(const Task& task) {
+  const PageRun used = used_by(task);
+  kv_.enter({.position = task.position,
+             .layer = task.layer,
+             .used = used,
+             .created = task.append ? task.appended : PageRun{used.begin, used.begin}});
+  if (task.kind == TaskKind::kLayerBackward)
+    gradients_.enter({.position = task.position,
+                      .layer = task.layer,
+                      .used = used,
+                      .created = used,
+                      .existing_may_be_created = true,
+                      .zeroed = true,
+                      .changes = true});
 }
 
-void KvStore::release(std::int64_t layer, PageRun run) {
-  for (std::int64_t page = run.begin; page < run.end; ++page) {
-    std::int32_t& kv =
-        kv_tables_.at(static_cast<std::size_t>(layer)).at(static_cast<std::size_t>(page));
-    std::int32_t& gradient =
-        gradient_tables_.at(static_cast<std::size_t>(layer)).at(static_cast<std::size_t>(page));
-    if (kv != kNone) kv_pool_.give(kv);
-    if (gradient != kNone) gradient_pool_.give(gradient);
-    kv = gradient = kNone;
-  }
+void KvStore::leave(const Task& task) {
+  if (task.freed.size() == 0) return;
+  kv_.release(task.layer, task.freed);
+  gradients_.release(task.layer, task.freed);
 }
 
 void KvStore::release_all() {
-  for (std::int64_t layer = 0; layer < shape_.layers; ++layer)
-    release(layer,
-            {0, static_cast<std::int64_t>(kv_tables_[static_cast<std::size_t>(layer)].size())});
+  kv_.release_all();
+  gradients_.release_all();
 }
 
-PagesView KvStore::view(const PagePool& pool, const Tables& tables, std::int64_t layer,
-                        DType dtype) const {
-  return {pool.base(),
-          tables.at(static_cast<std::size_t>(layer)).data(),
-          pool.page_bytes(),
+AwayBlocks::Moved KvStore::moved() const {
+  const AwayBlocks::Moved &a = kv_.moved(), &b = gradients_.moved();
+  return {a.out + b.out, a.in + b.in, a.to_disk + b.to_disk, a.from_disk + b.from_disk};
+}
+
+PagesView KvStore::view(const TieredPages& pages, std::int64_t layer, DType dtype) const {
+  return {pages.pool().base(),
+          pages.table(layer),
+          pages.pool().page_bytes(),
           shape_.page_tokens,
           shape_.kv_heads,
           shape_.head_size,

@@ -1,14 +1,12 @@
-// The paged keys and values of all layers, and their gradients. Tables map a layer's logical pages
-// (token / P) to slots of two pools, one for K/V and one for gradients. Not thread-safe: the thread
-// that runs the step owns it.
+// The paged keys and values of all layers, and their gradients. What does not fit on the device
+// waits off it; every task finds what it uses on the device. Not thread-safe: the thread that runs
+// the step owns it.
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <vector>
 
-#include "pages/page_pool.h"
-#include "schedule/layout.h"
+#include "pages/tiered_pages.h"
+#include "schedule/step_schedule.h"
 #include "tensor/pages_view.h"
 
 namespace longstride {
@@ -22,43 +20,43 @@ struct KvShape {
   std::int64_t page_elements() const { return 2 * page_tokens * kv_heads * head_size; }
 };
 
+// Room for sequences of up to `logical_pages` pages, in chunks of pages_per_chunk.
+struct KvRoom {
+  std::int64_t logical_pages = 0, pages_per_chunk = 1;
+  std::int64_t kv_pages = 0, gradient_pages = 0;  // on the device
+  AwayRoom kv_away = {}, gradient_away = {};
+};
+
 class KvStore {
  public:
-  // Pools of the given numbers of pages, tables for sequences of up to `logical_pages` pages.
-  KvStore(Device& device, const KvShape& shape, std::int64_t logical_pages,
-          std::int64_t kv_capacity, std::int64_t gradient_capacity);
+  KvStore(Device& device, const KvShape& shape, const KvRoom& room);
 
-  // New K/V pages for a run; their content is undefined until tokens are stored.
-  void append(std::int64_t layer, PageRun run);
-  // Makes sure every page of the run has a gradient page; new ones are zeroed.
-  void touch_gradients(std::int64_t layer, PageRun run);
-  // Ends the run's K/V pages and its gradient pages.
-  void release(std::int64_t layer, PageRun run);
+  // A new sequence. Nothing is left of the last one.
+  void begin(const StepSchedule& schedule);
+  // Before a layer's task: the pages it visits are on the device, those it appends exist (their
+  // content undefined), and in a backward task every visited page has a gradient page, zeroed at
+  // its first touch.
+  void enter(const Task& task);
+  // After a backward task: what it frees ends, K/V pages and gradient pages.
+  void leave(const Task& task);
   // Ends everything: after a step that was interrupted.
   void release_all();
 
-  PagesView kv(std::int64_t layer) const { return view(kv_pool_, kv_tables_, layer, shape_.dtype); }
+  PagesView kv(std::int64_t layer) const { return view(kv_, layer, shape_.dtype); }
   PagesView gradients(std::int64_t layer) const {
-    return view(gradient_pool_, gradient_tables_, layer, shape_.gradient_dtype);
+    return view(gradients_, layer, shape_.gradient_dtype);
   }
-  const PagePool& kv_pool() const { return kv_pool_; }
-  const PagePool& gradient_pool() const { return gradient_pool_; }
+  const PagePool& kv_pool() const { return kv_.pool(); }
+  const PagePool& gradient_pool() const { return gradients_.pool(); }
+  // Bytes since the store was made.
+  AwayBlocks::Moved moved() const;
 
  private:
-  // The slot that a layer's page gets where it is free: a layer's pages then lie one after another,
-  // as attention over long runs likes them.
-  std::int64_t home(const PagePool& pool, std::int64_t layer, std::int64_t page) const {
-    const std::int64_t per_layer = pool.capacity() / shape_.layers;
-    return per_layer == 0 ? 0 : layer * per_layer + page % per_layer;
-  }
-  void zero_gradients(PageRun slots);
-  using Tables = std::vector<std::vector<std::int32_t>>;
-  PagesView view(const PagePool& pool, const Tables& tables, std::int64_t layer, DType dtype) const;
+  PagesView view(const TieredPages& pages, std::int64_t layer, DType dtype) const;
 
-  Device& device_;
   KvShape shape_;
-  PagePool kv_pool_, gradient_pool_;
-  Tables kv_tables_, gradient_tables_;  // per layer: logical page -> slot, -1 where there is none
+  std::int64_t pages_per_chunk_;
+  TieredPages kv_, gradients_;
 };
 
 }  // namespace longstride

@@ -45,6 +45,7 @@ class Builder {
     task.kind = kind;
     task.chunk = chunk;
     task.layer = layer;
+    task.position = position_++;
     if (layer >= 0)
       task.visited =
           layout_.visited_pages(chunk, options_.windows[static_cast<std::size_t>(layer)]);
@@ -89,7 +90,7 @@ class Builder {
   const ScheduleOptions& options_;
   const std::int64_t layers_;
   StepSchedule result_;
-  std::int64_t kv_pages_ = 0, gradient_pages_ = 0;
+  std::int64_t kv_pages_ = 0, gradient_pages_ = 0, position_ = 0;
   std::vector<std::int64_t> first_touched_;  // per layer: gradient pages exist from here to the end
                                              // of the last chunk not yet done
 };

@@ -26,6 +26,7 @@ struct Task {
   TaskKind kind = TaskKind::kEmbed;
   std::int64_t chunk = 0;
   std::int64_t layer = -1;  // -1 where the task is not a layer's
+  std::int64_t position = 0;  // in the step
   bool keep = false;        // kLayerForward: activations stay until the layer's backward
   bool only_kv = false;     // kLayerForward: nothing above the keys and values is needed
   bool append = false;      // kLayerForward: K and V are stored into new pages (the first time;

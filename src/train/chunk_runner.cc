@@ -122,7 +122,7 @@ void ChunkRunner::embed(const Task& task) {
 void ChunkRunner::layer_forward_task(const Task& task) {
   Chunk& chunk = chunk_of(task);
   const ChunkContext ctx = context_of(chunk);
-  if (task.append && store_ != nullptr) store_->append(task.layer, task.appended);
+  if (store_ != nullptr) store_->enter(task);
   const LayerPass pass = pass_of(ctx, task);
   if (task.append) layer_store_kv(pass, chunk.stream_TD);
   if (task.only_kv) return end_chunk(chunk);
@@ -176,12 +176,12 @@ void ChunkRunner::layer_backward_task(const Task& task) {
   const LayerPass pass = pass_of(ctx, task);
   PagesView gradients;
   if (store_ != nullptr) {
-    store_->touch_gradients(task.layer, task.visited);
+    store_->enter(task);
     gradients = store_->gradients(task.layer);
   }
   layer_backward(pass, context_.gradients.layers[layer], gradients, std::move(chunk.layers[layer]),
                  chunk.stream_TD);
-  if (store_ != nullptr) store_->release(task.layer, task.freed);
+  if (store_ != nullptr) store_->leave(task);
 }
 
 void ChunkRunner::embed_backward(const Task& task) {

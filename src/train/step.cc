@@ -88,8 +88,7 @@ StepRunner::StepRunner(const ModelConfig& config, const ParameterSet& weights,
   frequencies_ = device_.allocate(frequency_bytes, "RoPE frequencies");
   device_.copy_from_host(frequencies_->data(), rope.frequencies.data(), frequency_bytes);
   arena_ = device_.allocate(plan_.memory.workspace, "workspace");
-  store_ = std::make_unique<KvStore>(device_, kv_shape(config, numerics), plan_.logical_pages,
-                                     plan_.kv_capacity, plan_.gradient_capacity);
+  store_ = std::make_unique<KvStore>(device_, kv_shape(config, numerics), plan_.room);
   const View frequencies(frequencies_->data(), DType::kF64, {config.head_size / 2});
   runner_ = std::make_unique<ChunkRunner>(
       RunnerContext{device_, config_, numerics_, weights_, gradients_, frequencies,
@@ -134,6 +133,7 @@ SequenceResult StepRunner::run(const SequenceInput& input, double scale,
            options_.max_tokens);
   const StepSchedule schedule = make_step_schedule(layout, {config_.windows, options_.keep_chunks});
   runner_->begin_sequence(layout, input, static_cast<float>(scale));
+  store_->begin(schedule);
 
   SequenceResult result;
   PhaseClock clock(device_.stream());

@@ -58,11 +58,12 @@ StepPlan plan_step(const Device& runs_on, const ModelConfig& config,
   SequenceLayout layout{options.max_tokens, numerics.chunk_tokens, numerics.page_tokens, {0}};
   const StepSchedule schedule = make_step_schedule(layout, {config.windows, options.keep_chunks});
   const KvShape shape = kv_shape(config, numerics);
-  plan.logical_pages = layout.pages();
-  plan.kv_capacity = schedule.peak_kv_pages;
-  plan.gradient_capacity = schedule.peak_gradient_pages;
-  plan.memory.kv_pages = plan.kv_capacity * shape.page_bytes();
-  plan.memory.kv_gradient_pages = plan.gradient_capacity * shape.gradient_page_bytes();
+  const PageSpread spread = spread_pages(layout, schedule, shape, options.pages);
+  plan.room = spread.room;
+  plan.memory.kv_pages = spread.kv_bytes;
+  plan.memory.kv_gradient_pages = spread.gradient_bytes;
+  plan.memory.host_pages = spread.host_bytes;
+  plan.memory.disk_pages = spread.disk_bytes;
 
   // Only sizes matter here, so every chunk counts as full, up to the whole sequence; one more chunk
   // than is kept shows all kinds of episodes, and shorter sequences keep fewer chunks.

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "model/config.h"
-#include "pages/kv_store.h"
+#include "pages/page_budget.h"
 #include "plan/placement.h"
 #include "schedule/numerics.h"
 #include "schedule/step_schedule.h"
@@ -18,14 +18,17 @@ struct StepOptions {
       1;  // the last chunks' activations that stay instead of being recomputed
   bool rebuild_feed_forward =
       false;  // gate and up are never kept: less workspace, more arithmetic, the same bits
+  PageBudget pages = {};
 };
 
 // Bytes that a step takes besides weights, gradients and optimizer; known before anything is
 // allocated.
 struct StepMemory {
   std::int64_t kv_pages = 0, kv_gradient_pages = 0, workspace = 0;
+  std::int64_t host_pages = 0, disk_pages = 0;  // places for pages off the device
   std::int64_t workspace_bound =
       0;  // the most bytes alive at once: what a perfect placement would take
+  // On the device.
   std::int64_t total() const { return kv_pages + kv_gradient_pages + workspace; }
 };
 
@@ -40,7 +43,7 @@ using PlacedEpisodes = std::map<std::pair<EpisodeKind, std::int64_t>, PlacedEpis
 struct StepPlan {
   PlacedEpisodes episodes;
   StepMemory memory;
-  std::int64_t logical_pages = 0, kv_capacity = 0, gradient_capacity = 0;
+  KvRoom room;
 };
 
 // Bytes of the KV pages alone: every token of every layer has its page where forward turns to

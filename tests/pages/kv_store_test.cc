@@ -16,7 +16,29 @@ constexpr KvShape kShape{.layers = 2, .kv_heads = 3, .head_size = 4, .page_token
 class KvStores : public ::testing::Test {
  protected:
   std::unique_ptr<Device> device_ = make_cpu_device();
-  KvStore store_{*device_, kShape, 6, 8, 4};
+  KvStore store_{*device_, kShape, {.logical_pages = 6, .kv_pages = 8, .gradient_pages = 4}};
+
+  void append(std::int64_t layer, PageRun run) {
+    Task task;
+    task.kind = TaskKind::kLayerForward;
+    task.layer = layer;
+    task.append = true;
+    task.appended = task.visited = run;
+    store_.enter(task);
+  }
+  void touch_gradients(std::int64_t layer, PageRun run) {
+    Task task;
+    task.kind = TaskKind::kLayerBackward;
+    task.layer = layer;
+    task.visited = run;
+    store_.enter(task);
+  }
+  void release(std::int64_t layer, PageRun run) {
+    Task task;
+    task.layer = layer;
+    task.freed = run;
+    store_.leave(task);
+  }
 };
 
 std::vector<std::int32_t> slots(const PagesView& view) { return {view.slots, view.slots + 6}; }
@@ -32,9 +54,9 @@ void fill(const PagesView& view, std::int64_t page) {
 
 TEST_F(KvStores, AppendsPerLayer) {
   EXPECT_EQ(kShape.page_bytes(), 2 * 5 * 3 * 4 * 4);
-  store_.append(0, {0, 2});
-  store_.append(1, {0, 1});
-  store_.append(0, {2, 3});
+  append(0, {0, 2});
+  append(1, {0, 1});
+  append(0, {2, 3});
   // A layer's pages lie one after another while its share of the pool lasts.
   EXPECT_EQ(slots(store_.kv(0)), (std::vector<std::int32_t>{0, 1, 2, -1, -1, -1}));
   EXPECT_EQ(slots(store_.kv(1)), (std::vector<std::int32_t>{4, -1, -1, -1, -1, -1}));
@@ -45,8 +67,8 @@ TEST_F(KvStores, AppendsPerLayer) {
 
 // More pages of a layer than its share: they go where there is room, each to a place of its own.
 TEST_F(KvStores, PagesBeyondALayersShare) {
-  store_.append(0, {0, 6});
-  store_.append(1, {0, 2});
+  append(0, {0, 6});
+  append(1, {0, 2});
   std::vector<std::int32_t> all = slots(store_.kv(0));
   all.push_back(store_.kv(1).slots[0]);
   all.push_back(store_.kv(1).slots[1]);
@@ -55,20 +77,20 @@ TEST_F(KvStores, PagesBeyondALayersShare) {
 }
 
 TEST_F(KvStores, AppendingTwiceIsAnError) {
-  store_.append(1, {1, 3});
-  EXPECT_THROW(store_.append(1, {2, 3}), InternalError);
-  EXPECT_NO_THROW(store_.append(0, {2, 3}));
+  append(1, {1, 3});
+  EXPECT_THROW(append(1, {2, 3}), InternalError);
+  EXPECT_NO_THROW(append(0, {2, 3}));
 }
 
 TEST_F(KvStores, KnowsItsLayersAndPages) {
-  EXPECT_ANY_THROW(store_.append(2, {0, 1}));
-  EXPECT_ANY_THROW(store_.append(0, {5, 7}));
-  EXPECT_ANY_THROW(store_.touch_gradients(0, {6, 7}));
+  EXPECT_ANY_THROW(append(2, {0, 1}));
+  EXPECT_ANY_THROW(append(0, {5, 7}));
+  EXPECT_ANY_THROW(touch_gradients(0, {6, 7}));
   EXPECT_ANY_THROW(store_.kv(2));
 }
 
 TEST_F(KvStores, ViewsNameShapeAndStrides) {
-  store_.append(0, {0, 3});
+  append(0, {0, 3});
   const PagesView view = store_.kv(0);
   EXPECT_EQ(view.base, store_.kv_pool().base());
   EXPECT_EQ(view.page_bytes, kShape.page_bytes());
@@ -81,45 +103,45 @@ TEST_F(KvStores, ViewsNameShapeAndStrides) {
 }
 
 TEST_F(KvStores, GradientsAreZeroAtFirstTouchOnly) {
-  store_.append(0, {0, 2});
-  store_.touch_gradients(0, {1, 2});
+  append(0, {0, 2});
+  touch_gradients(0, {1, 2});
   fill(store_.gradients(0), 1);
-  store_.touch_gradients(0, {0, 2});  // page 1 is there already and keeps its values
+  touch_gradients(0, {0, 2});  // page 1 is there already and keeps its values
   EXPECT_TRUE(is_zero(store_.gradients(0), 0));
   EXPECT_FALSE(is_zero(store_.gradients(0), 1));
   EXPECT_EQ(store_.gradient_pool().in_use(), 2);
 }
 
 TEST_F(KvStores, AReusedGradientSlotIsZeroAgain) {
-  store_.append(0, {0, 1});
-  store_.touch_gradients(0, {0, 1});
+  append(0, {0, 1});
+  touch_gradients(0, {0, 1});
   fill(store_.gradients(0), 0);
   const std::int32_t slot = store_.gradients(0).slots[0];
-  store_.release(0, {0, 1});
-  store_.touch_gradients(0, {2, 3});
+  release(0, {0, 1});
+  touch_gradients(0, {2, 3});
   ASSERT_EQ(store_.gradients(0).slots[2], slot);
   EXPECT_TRUE(is_zero(store_.gradients(0), 2));
 }
 
 TEST_F(KvStores, ReleaseReturnsBoth) {
-  store_.append(0, {0, 3});
-  store_.append(1, {0, 3});
-  store_.touch_gradients(0, {1, 3});
-  store_.release(0, {1, 3});
+  append(0, {0, 3});
+  append(1, {0, 3});
+  touch_gradients(0, {1, 3});
+  release(0, {1, 3});
   EXPECT_EQ(store_.kv_pool().in_use(), 4);
   EXPECT_EQ(store_.gradient_pool().in_use(), 0);
   EXPECT_EQ(slots(store_.kv(0)), (std::vector<std::int32_t>{0, -1, -1, -1, -1, -1}));
   EXPECT_EQ(slots(store_.gradients(0)), std::vector<std::int32_t>(6, -1));
   EXPECT_EQ(store_.kv_pool().peak(), 6);
   EXPECT_EQ(store_.gradient_pool().peak(), 2);
-  store_.release(0, {1, 3});  // nothing is left to return
+  release(0, {1, 3});  // nothing is left to return
   EXPECT_EQ(store_.kv_pool().in_use(), 4);
 }
 
 TEST_F(KvStores, ReleaseAllEndsEverything) {
-  store_.append(0, {0, 3});
-  store_.append(1, {3, 6});
-  store_.touch_gradients(1, {2, 5});
+  append(0, {0, 3});
+  append(1, {3, 6});
+  touch_gradients(1, {2, 5});
   store_.release_all();
   EXPECT_EQ(store_.kv_pool().in_use(), 0);
   EXPECT_EQ(store_.gradient_pool().in_use(), 0);
@@ -127,7 +149,7 @@ TEST_F(KvStores, ReleaseAllEndsEverything) {
     EXPECT_EQ(slots(store_.kv(layer)), std::vector<std::int32_t>(6, -1));
     EXPECT_EQ(slots(store_.gradients(layer)), std::vector<std::int32_t>(6, -1));
   }
-  EXPECT_NO_THROW(store_.append(0, {0, 6}));
+  EXPECT_NO_THROW(append(0, {0, 6}));
 }
 
 // Addresses alone: nothing of this size is allocated or read.

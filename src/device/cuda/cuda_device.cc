@@ -44,6 +44,28 @@ class CudaMemory final : public Memory {
   std::atomic<std::int64_t>& allocated_;
 };
 
+class PinnedMemory final : public Memory {
+ public:
+  PinnedMemory(std::int64_t bytes, const std::string& what) : bytes_(bytes) {
+    if (cudaHostAlloc(&data_, static_cast<std::size_t>(bytes > 0 ? bytes : 1),
+                      cudaHostAllocDefault) != cudaSuccess) {
+      cudaGetLastError();
+      throw Error(fmt::format("not enough host memory for {}: {} asked", what,
+                              format_bytes(static_cast<double>(bytes))),
+                  "set memory.host lower, or free memory on this machine");
+    }
+  }
+  PinnedMemory(const PinnedMemory&) = delete;
+  PinnedMemory& operator=(const PinnedMemory&) = delete;
+  ~PinnedMemory() override { cudaFreeHost(data_); }
+  std::byte* data() const override { return static_cast<std::byte*>(data_); }
+  std::int64_t bytes() const override { return bytes_; }
+
+ private:
+  std::int64_t bytes_;
+  void* data_ = nullptr;
+};
+
 std::string version_text(int v) { return fmt::format("{}.{}", v / 1000, v % 1000 / 10); }
 
 // Why CUDA cannot be used here: message and hint; both empty where it can.
@@ -108,6 +130,10 @@ class CudaDevice final : public Device {
               format_bytes(static_cast<double>(allocated_bytes()))),
           "use a smaller context, chunk or model, or free memory on this GPU");
     return std::make_unique<CudaMemory>(bytes, stream_->handle(), allocated_);
+  }
+
+  std::unique_ptr<Memory> allocate_host(std::int64_t bytes, const std::string& what) override {
+    return std::make_unique<PinnedMemory>(bytes, what);
   }
 
   void copy_to_host(void* host, const void* device, std::int64_t bytes) override {

@@ -1,0 +1,28 @@
+// A file that pages go to: its space is reserved when it is made, and it has no name, so that the
+// system removes it when the process ends, however it ends. Not thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+
+namespace longstride {
+
+class PageFile {
+ public:
+  // Throws Error where the directory cannot be written or has not that much room.
+  PageFile(const std::filesystem::path& directory, std::int64_t bytes);
+  PageFile(const PageFile&) = delete;
+  PageFile& operator=(const PageFile&) = delete;
+  ~PageFile();
+
+  // Throw Error where the disk fails.
+  void write(const std::byte* from, std::int64_t bytes, std::int64_t offset);
+  void read(std::byte* to, std::int64_t bytes, std::int64_t offset);
+
+ private:
+  std::filesystem::path directory_;
+  int file_ = -1;
+};
+
+}  // namespace longstride

@@ -1,0 +1,70 @@
+#include "pages/page_budget.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "tests/data/temp_directory.h"
+
+namespace longstride {
+namespace {
+
+constexpr KvShape kShape{.layers = 3, .kv_heads = 1, .head_size = 2, .page_tokens = 4};
+const SequenceLayout kLayout{64, 8, 4, {0}};  // 8 chunks of 2 pages
+
+StepSchedule dense() { return make_step_schedule(kLayout, {{0, 0, 0}, 1}); }
+
+TEST(SpreadPages, EverythingOnTheDeviceWhereItFits) {
+  const StepSchedule schedule = dense();
+  for (const std::int64_t device : {PageBudget::kAll, std::int64_t{1} << 40}) {
+    const PageSpread s = spread_pages(kLayout, schedule, kShape, {.device = device});
+    EXPECT_EQ(s.room.kv_pages, schedule.peak_kv_pages);
+    EXPECT_EQ(s.room.gradient_pages, schedule.peak_gradient_pages);
+    EXPECT_EQ(s.host_bytes + s.disk_bytes, 0);
+    EXPECT_EQ(s.room.kv_away.host_blocks + s.room.kv_away.disk_blocks, 0);
+  }
+}
+
+TEST(SpreadPages, StaysWithinEveryBudget) {
+  const StepSchedule schedule = dense();
+  const std::int64_t least = least_device_bytes(kLayout, schedule, kShape),
+                     all = schedule.peak_kv_pages * kShape.page_bytes() +
+                           schedule.peak_gradient_pages * kShape.gradient_page_bytes();
+  ASSERT_EQ(least, 16 * kShape.page_bytes() + 16 * kShape.gradient_page_bytes());
+  for (std::int64_t device = least; device < all; device += 37)
+    for (const std::int64_t host : {std::int64_t{0}, all / 2, std::int64_t{PageBudget::kAll}}) {
+      const PageSpread s = spread_pages(kLayout, schedule, kShape,
+                                        {device, host, PageBudget::kAll, "/somewhere"});
+      EXPECT_LE(s.kv_bytes + s.gradient_bytes, device);
+      EXPECT_GE(s.room.kv_pages, 16);
+      EXPECT_GE(s.room.gradient_pages, 16);
+      if (host != PageBudget::kAll) {
+        EXPECT_LE(s.host_bytes, host);
+      }
+      const AwayRoom& kv = s.room.kv_away;
+      if (s.room.kv_pages < schedule.peak_kv_pages) {
+        EXPECT_EQ(kv.host_blocks + kv.disk_blocks, 3 * 8);
+      }
+    }
+}
+
+TEST(SpreadPages, RefusesWithNumbers) {
+  const StepSchedule schedule = dense();
+  const std::int64_t least = least_device_bytes(kLayout, schedule, kShape);
+  EXPECT_TRUE(says(
+      error_of([&] { spread_pages(kLayout, schedule, kShape, {.device = least - 1}); }),
+      {"one layer's pages of 64 tokens", "memory.gpu"}));
+  EXPECT_TRUE(says(error_of([&] {
+                     spread_pages(kLayout, schedule, kShape, {.device = least, .host = 100});
+                   }),
+                   {"beyond the device", "memory.host", "memory.disk"}));
+}
+
+// A window needs only what it sees, whatever the context.
+TEST(SpreadPages, AWindowNeedsLittle) {
+  const StepSchedule schedule = make_step_schedule(kLayout, {{8, 8, 8}, 1});
+  EXPECT_EQ(least_device_bytes(kLayout, schedule, kShape),
+            4 * kShape.page_bytes() + 4 * kShape.gradient_page_bytes());
+}
+
+}  // namespace
+}  // namespace longstride

@@ -1,0 +1,82 @@
+// Invariant 2: wherever pages wait, the bits are the same.
+#include <gtest/gtest.h>
+
+#include "tests/data/temp_directory.h"
+#include "tests/train/step_fixture.h"
+
+namespace longstride {
+namespace {
+
+struct Outcome {
+  std::vector<float> losses;
+  std::unique_ptr<ParameterSet> gradients;
+  AwayBlocks::Moved moved;
+  StepMemory memory;
+};
+
+constexpr std::int64_t kChunk = 32, kPage = 16;
+
+Outcome run(Device& device, const RandomCase& c, const ParameterSet& weights, std::int64_t keep,
+            const PageBudget& pages) {
+  Outcome outcome;
+  outcome.gradients =
+      std::make_unique<ParameterSet>(device, c.config, DType::kF32, "gradients");
+  StepRunner runner(c.config, weights, *outcome.gradients,
+                    choose_numerics(device, c.config, kChunk, kPage),
+                    {static_cast<std::int64_t>(c.tokens.size()), keep, false, pages});
+  runner.record_losses();
+  // Twice: nothing of the first run may be left.
+  for (int i = 0; i < 2; ++i) {
+    outcome.gradients->zero();
+    runner.run({c.tokens, c.targets, c.document_starts}, 1.0);
+  }
+  outcome.losses.assign(runner.losses().begin(), runner.losses().end());
+  outcome.moved = runner.store().moved();
+  outcome.memory = runner.memory();
+  EXPECT_EQ(runner.store().kv_pool().in_use(), 0);
+  return outcome;
+}
+
+TEST(StepTiers, EveryTierGivesTheSameBits) {
+  const auto device = make_cpu_device();
+  const TempDirectory directory;
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    Random random(seed, 9);
+    RandomCase c;
+    c.config = random_config(random);
+    fill_sequence(c, random, 300 + static_cast<std::int64_t>(random.below(60)),
+                  seed % 2 == 0 ? 1 : 3, 0);
+    const auto weights = random_weights(*device, c.config, seed);
+    const SequenceLayout layout{static_cast<std::int64_t>(c.tokens.size()), kChunk, kPage, {0}};
+    for (const std::int64_t keep : {1, 3}) {
+      const Outcome resident = run(*device, c, *weights, keep, {});
+      EXPECT_EQ(resident.moved.out + resident.moved.in, 0);
+      const StepSchedule schedule = make_step_schedule(layout, {c.config.windows, keep});
+      const std::int64_t least = least_device_bytes(
+          layout, schedule,
+          kv_shape(c.config, choose_numerics(*device, c.config, kChunk, kPage)));
+      const std::int64_t all = resident.memory.kv_pages + resident.memory.kv_gradient_pages;
+      for (const std::int64_t budget : {least, (least + all) / 2, std::max(least, all - 1)}) {
+        constexpr std::int64_t kAll = PageBudget::kAll;
+        for (const PageBudget& pages :
+             {PageBudget{budget, kAll}, PageBudget{budget, 0, kAll, directory.path()},
+              PageBudget{budget, all / 3, kAll, directory.path()}}) {
+          const Outcome tiered = run(*device, c, *weights, keep, pages);
+          EXPECT_EQ(tiered.losses, resident.losses);
+          EXPECT_TRUE(same_bits(*tiered.gradients, *resident.gradients))
+              << "seed " << seed << " keep " << keep << " budget " << budget << " of " << all;
+          EXPECT_LE(tiered.memory.kv_pages + tiered.memory.kv_gradient_pages, budget);
+          if (budget == least && c.config.layers > 1) {
+            EXPECT_GT(tiered.moved.in, 0);
+          }
+          if (pages.host == 0) {
+            EXPECT_EQ(tiered.moved.to_disk, tiered.moved.out);
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace longstride
