@@ -23,7 +23,8 @@ namespace {
 
 struct Options {
   std::string preset, context, chunk, page = "128", attention = "dense", window, dtype, json,
-                                      device = "auto";
+                                      device = "auto", page_memory, host_memory = "0",
+                                      disk_memory = "0", disk_path;
   std::int64_t layers = 0, repeat = 1, keep_chunks = 1;
   bool rebuild_feed_forward = false, profile = false;
   NumericsChoice numerics;
@@ -44,6 +45,16 @@ ModelConfig shape_of(const Options& o) {
   }
   config.windows.assign(static_cast<std::size_t>(config.layers), window);
   return config;
+}
+
+PageBudget pages_of(const Options& o) {
+  if (o.page_memory.empty()) return {};
+  PageBudget pages{parse_size(o.page_memory, "--page-memory"),
+                   parse_size(o.host_memory, "--host-memory"),
+                   parse_size(o.disk_memory, "--disk-memory"), o.disk_path};
+  if (pages.disk > 0 && o.disk_path.empty())
+    throw Error("--disk-memory without --disk-path", "name a directory on a local disk");
+  return pages;
 }
 
 // What an H200 does at most in dense bf16 products, by its datasheet.
@@ -103,7 +114,7 @@ int bench_step(const Options& o) {
                                                   parse_size(o.page, "--page"), o.numerics);
   if (const std::int64_t kv = kv_bytes_needed(config, numerics, context),
       free = device->available_bytes();
-      kv > free)
+      kv > free && o.page_memory.empty())
     throw Error(fmt::format("--context {}: the KV pages alone need {} and the device has {} free",
                             o.context, format_bytes(static_cast<double>(kv)),
                             format_bytes(static_cast<double>(free))),
@@ -126,7 +137,7 @@ int bench_step(const Options& o) {
   const std::int64_t baseline_rss = resident_bytes();
   const bool own_peak = reset_peak_resident_bytes();
   StepRunner runner(config, weights, gradients, numerics,
-                    {context, o.keep_chunks, o.rebuild_feed_forward});
+                    {context, o.keep_chunks, o.rebuild_feed_forward, pages_of(o)});
   OrderedJson record = to_json(numerics);
   record["choices"] = runner.choose_kernels();
   Timing best;
@@ -186,6 +197,12 @@ int bench_step(const Options& o) {
         {"kv_gradient_pages", m.kv_gradient_pages},
         {"workspace", m.workspace},
         {"workspace_bound", m.workspace_bound},
+        {"host_pages", m.host_pages},
+        {"disk_pages", m.disk_pages},
+        {"moved_out", runner.store().moved().out},
+        {"moved_in", runner.store().moved().in},
+        {"moved_to_disk", runner.store().moved().to_disk},
+        {"moved_from_disk", runner.store().moved().from_disk},
         {"kv_pages_peak", runner.store().kv_pool().peak()},
         {"kv_gradient_pages_peak", runner.store().gradient_pool().peak()},
         {"planned_step_bytes", m.total()},
@@ -240,6 +257,13 @@ void add_bench_step(CLI::App& bench, Action& action) {
       ->capture_default_str();
   command->add_flag("--rebuild-feed-forward", o->rebuild_feed_forward,
                     "compute gate and up again in the backward pass: less workspace");
+  command->add_option("--page-memory", o->page_memory,
+                      "bytes on the device for pages; the others go to --host-memory");
+  command->add_option("--host-memory", o->host_memory, "bytes of host memory for pages")
+      ->capture_default_str();
+  command->add_option("--disk-memory", o->disk_memory, "bytes of disk for pages")
+      ->capture_default_str();
+  command->add_option("--disk-path", o->disk_path, "the directory of --disk-memory");
   command->add_option("--dtype", o->dtype, "of the weights: f32 on the CPU, bf16 on a GPU")
       ->check(CLI::IsMember({"f32", "bf16", "f16"}));
   command->add_option("--repeat", o->repeat, "runs; the fastest counts")

@@ -72,6 +72,13 @@ struct DeviceConfig {
   std::int64_t threads = 0;   // 0: all
 };
 
+// Bytes. Pages that do not fit on the device go to host memory, then to disk.
+struct MemoryConfig {
+  std::int64_t gpu = 0;  // of the device, for everything; 0: all that is free
+  std::int64_t host = 0, disk = 0;
+  std::filesystem::path disk_path;
+};
+
 struct NumericsConfig {
   std::string compute = "auto";
   std::string kv_gradient_dtype = "f32";
@@ -87,6 +94,7 @@ struct TrainConfig {
   CheckpointConfig checkpoint;
   MetricsConfig metrics;
   DeviceConfig device;
+  MemoryConfig memory;
   NumericsConfig numerics;
 };
 

@@ -28,6 +28,10 @@ const ConfigSection kSections[] = {
     {"checkpoint", "What is saved, where and when."},
     {"metrics", "What is recorded of every step: [metrics.md](metrics.md)."},
     {"device", "Where it runs."},
+    {"memory",
+     "Where keys, values and their gradients may go. The result does not depend on it; on a GPU, "
+     "pages off the device cost time, as their transfers are not yet hidden behind the "
+     "arithmetic."},
     {"numerics",
      "What decides the bits of the result, beside `training.chunk` and `training.page`."},
 };
@@ -43,6 +47,7 @@ ConfigLimits count_from(double x) { return {.at_least = x, .at_most = kLargestCo
 ConfigLimits multiples_of(std::int64_t n, double most) {
   return {.at_least = static_cast<double>(n), .at_most = most, .multiple_of = n};
 }
+ConfigLimits bytes() { return {.at_least = 0, .at_most = 1e18}; }
 constexpr bool kRequired = true, kOptional = false;
 
 const std::vector<ConfigKey>& table() {
@@ -139,6 +144,16 @@ const std::vector<ConfigKey>& table() {
       {"device", "threads", Type::kInteger,
        "Threads of the CPU backend; 0 takes all. The result does not depend on it.",
        LS_FIELD(device.threads), between(0, 4096)},
+      {"memory", "gpu", Type::kSize,
+       "Bytes of the device (a GPU, or the CPU's memory) for everything; 0 takes all that is free.",
+       LS_FIELD(memory.gpu), bytes()},
+      {"memory", "host", Type::kSize, "Bytes of host memory for pages beyond the device.",
+       LS_FIELD(memory.host), bytes()},
+      {"memory", "disk", Type::kSize, "Bytes of disk for pages beyond both.",
+       LS_FIELD(memory.disk), bytes()},
+      {"memory", "disk_path", Type::kPath,
+       "A directory on a local disk; its space is reserved at the start and given back at the end.",
+       LS_FIELD(memory.disk_path), any()},
       {"numerics", "compute", Type::kChoice,
        "Type of activations and of keys and values; auto: bf16 where the device computes in it, "
        "else "

@@ -47,15 +47,25 @@ RunPlan plan_run(const TrainConfig& config, Device& device) {
   plan.needs.gradients = ParameterSet::bytes_needed(model, DType::kF32);
   plan.needs.optimizer = Optimizer::bytes_needed(model, plan.model.dtypes);
   reserve_libraries(device, model, plan.numerics, config.training.context);
-  plan.needs.available = device.available_bytes();
+  const MemoryConfig& memory = config.memory;
+  plan.needs.available = memory.gpu > 0 ? memory.gpu : device.available_bytes();
+  if (memory.disk > 0 && memory.disk_path.empty())
+    throw Error("memory.disk is set and memory.disk_path is not",
+                "name a directory on a local disk as memory.disk_path");
   // The schedule of a hopeless context would itself fill the memory.
   plan.needs.step.kv_pages = kv_bytes_needed(model, plan.numerics, config.training.context);
-  plan.needs.step_planned = plan.needs.total() <= plan.needs.available;
-  if (plan.needs.step_planned)
-    plan.needs.step = plan_step(device, model, plan.model.dtypes, plan.numerics,
-                                {config.training.context, config.training.keep_chunks,
-                                 config.training.rebuild_feed_forward})
-                          .memory;
+  const std::int64_t away = memory.host + memory.disk;
+  plan.needs.step_planned = plan.needs.total() <= plan.needs.available + away;
+  const auto planned = [&] {
+    return plan_step(device, model, plan.model.dtypes, plan.numerics, plan.step_options()).memory;
+  };
+  if (plan.needs.step_planned) plan.needs.step = planned();
+  if (plan.needs.step_planned && plan.needs.total() > plan.needs.available && away > 0) {
+    plan.pages = {plan.needs.available - plan.needs.weights - plan.needs.gradients -
+                      plan.needs.optimizer - plan.needs.step.workspace,
+                  memory.host, memory.disk, memory.disk_path};
+    plan.needs.step = planned();
+  }
   if (config.training.context > model.max_positions && model.max_positions > 0)
     log_warning(
         "context {} is longer than the {} positions the model was made for "
@@ -79,7 +89,8 @@ void check_fits(const RunPlan& plan) {
                           bytes(n.step.kv_pages), rest),
               fmt::format("shorten training.context (now {}), make training.chunk smaller (now "
                           "{}), set training.keep_chunks to 1 and training.rebuild_feed_forward to "
-                          "true, or choose a smaller model",
+                          "true, allow pages beyond the device by memory.host, or choose a smaller "
+                          "model",
                           plan.config.training.context, plan.config.training.chunk));
 }
 
@@ -112,6 +123,8 @@ std::string describe(const RunPlan& plan) {
         fmt::format("{} (at least {} are alive at once)", bytes(plan.needs.step.workspace),
                     bytes(plan.needs.step.workspace_bound)));
   }
+  if (plan.needs.step.host_pages > 0) row("pages on the host", bytes(plan.needs.step.host_pages));
+  if (plan.needs.step.disk_pages > 0) row("pages on disk", bytes(plan.needs.step.disk_pages));
   row("together", fmt::format("{}{} of {} available", plan.needs.step_planned ? "" : "at least ",
                               bytes(plan.needs.total()), bytes(plan.needs.available)));
   return s;

@@ -28,7 +28,7 @@ struct RunNeeds {
   StepMemory step;
   bool step_planned =
       true;  // false: weights and KV pages alone do not fit, and nothing beyond them was planned
-  std::int64_t available = 0;  // on the device, now
+  std::int64_t available = 0;  // on the device: what is free now, or memory.gpu
   std::int64_t total() const { return weights + gradients + optimizer + step.total(); }
 };
 
@@ -38,7 +38,12 @@ struct RunPlan {
   std::unique_ptr<Corpus> corpus;
   std::unique_ptr<SampleStream> samples;
   NumericsRecord numerics;
+  PageBudget pages;
   RunNeeds needs;
+  StepOptions step_options() const {
+    return {config.training.context, config.training.keep_chunks,
+            config.training.rebuild_feed_forward, pages};
+  }
 };
 
 // Opens and checks everything the configuration names. Throws Error; a run that does not fit is

@@ -85,8 +85,7 @@ Trainer::Trainer(RunPlan plan, Device& device, bool resume)
   }
   runner_ =
       std::make_unique<StepRunner>(plan_.model.config, weights_, gradients_, state_.numerics,
-                                   StepOptions{config.training.context, config.training.keep_chunks,
-                                               config.training.rebuild_feed_forward});
+                                   plan_.step_options());
   if (state_.numerics.choices.empty()) state_.numerics.choices = runner_->choose_kernels();
 }
 

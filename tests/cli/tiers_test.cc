@@ -1,0 +1,56 @@
+// longstride train with pages off the device: the same files to the bit, and clear refusals.
+#include "tests/cli/run_directory.h"
+
+namespace longstride {
+namespace {
+
+// memory.gpu that leaves this share of the pages on the device.
+std::string gpu_for(const Json& line, double share) {
+  const auto bytes = [&](const char* tenant) {
+    return line.at(std::string("bytes_") + tenant).get<double>();
+  };
+  return fmt::format("--memory.gpu={}",
+                     static_cast<std::int64_t>(
+                         bytes("weights") + bytes("gradients") + bytes("optimizer") +
+                         bytes("workspace") +
+                         share * (bytes("kv_pages") + bytes("kv_gradient_pages"))));
+}
+
+TEST(Tiers, TrainTheSameBits) {
+  const RunDirectory resident;
+  ASSERT_TRUE(ended(resident.train(), 0, {"saved out/step-6"}));
+  const std::string gpu = gpu_for(resident.metrics().front(), 0.7);
+  for (const std::vector<std::string>& where :
+       {std::vector<std::string>{"--memory.host=64M"},
+        {"--memory.disk=64M", "--memory.disk_path=."},
+        {"--memory.host=20K", "--memory.disk=64M", "--memory.disk_path=."}}) {
+    const RunDirectory tiered;
+    std::vector<std::string> options = {gpu, "--training.steps=3"};
+    options.insert(options.end(), where.begin(), where.end());
+    ASSERT_TRUE(ended(tiered.train(options), 0, {"saved out/step-3", "pages on"}));
+    options[1] = "--training.steps=6";
+    options.push_back("--resume");
+    ASSERT_TRUE(ended(tiered.train(options), 0, {"saved out/step-6"}));
+    for (const char* file : {"out/step-6/model.safetensors", "out/step-6/state/optimizer.safetensors"})
+      EXPECT_EQ(read_text(tiered.path(file)), read_text(resident.path(file))) << file;
+    EXPECT_LT(tiered.metrics().front().at("bytes_kv_pages").get<double>(),
+              resident.metrics().front().at("bytes_kv_pages").get<double>());
+  }
+}
+
+TEST(Tiers, RefuseWhatCannotFit) {
+  const RunDirectory run;
+  ASSERT_TRUE(ended(run.train({"--training.steps=1", "--checkpoint.directory=first"}), 0, {}));
+  const Json line = Json::parse(read_text(run.path("first/metrics.jsonl")));
+  const std::string gpu = gpu_for(line, 0.7), tiny = gpu_for(line, 0.1);
+  EXPECT_TRUE(ended(run.train({gpu}), 2, {"this run needs", "memory.host"}));
+  EXPECT_TRUE(ended(run.train({gpu, "--memory.host=1K"}), 2, {"beyond the device", "memory.disk"}));
+  EXPECT_TRUE(ended(run.train({tiny, "--memory.host=64M"}), 2, {"one layer's pages"}));
+  EXPECT_TRUE(ended(run.train({gpu, "--memory.disk=64M"}), 2, {"memory.disk_path"}));
+  EXPECT_TRUE(ended(run.train({gpu, "--memory.disk=64M", "--memory.disk_path=nowhere"}), 2,
+                    {"memory.disk_path", "nowhere", "cannot be written"}));
+  EXPECT_FALSE(std::filesystem::exists(run.path("out/step-6")));
+}
+
+}  // namespace
+}  // namespace longstride
