@@ -1,9 +1,8 @@
 #include "model/config.h"
 
-#include <cmath>
-
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 
 #include "base/error.h"
 #include "model/config_fields.h"

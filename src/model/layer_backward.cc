@@ -1,4 +1,3 @@
-
 #include "model/layer.h"
 #include "ops/paged_attention.h"
 #include "ops/rope.h"

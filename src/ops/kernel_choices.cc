@@ -6,12 +6,16 @@ void use_kernel_choices(Stream& stream, const KernelChoices& choices) {
   if (chooses_kernels(stream)) cuda::use_kernel_choices(stream, choices);
 }
 
-void begin_choosing_kernels(Stream& stream) {
+ChoosingKernels::ChoosingKernels(Stream& stream) : stream_(stream) {
   if (chooses_kernels(stream)) cuda::begin_choosing_kernels(stream);
 }
 
-KernelChoices end_choosing_kernels(Stream& stream) {
-  return chooses_kernels(stream) ? cuda::end_choosing_kernels(stream) : KernelChoices{};
+ChoosingKernels::~ChoosingKernels() {
+  if (chooses_kernels(stream_)) cuda::end_choosing_kernels(stream_);
+}
+
+KernelChoices ChoosingKernels::choices() const {
+  return chooses_kernels(stream_) ? cuda::kernels_met(stream_) : KernelChoices{};
 }
 
 }  // namespace longstride::ops

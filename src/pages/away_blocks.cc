@@ -48,9 +48,9 @@ void AwayBlocks::write(std::int64_t place, std::int64_t page, std::int64_t count
   }
   device_.copy_to_host(bounce_->data(), device, bytes);
   for (std::int64_t i = 0; i < count; ++i)
-    checksum(place, page + i) = checksum_of_text(
-        {reinterpret_cast<const char*>(bounce_->data() + i * page_bytes_),
-         static_cast<std::size_t>(page_bytes_)});
+    checksum(place, page + i) =
+        checksum_of_text({reinterpret_cast<const char*>(bounce_->data() + i * page_bytes_),
+                          static_cast<std::size_t>(page_bytes_)});
   file_->write(bounce_->data(), bytes, file_offset(place, page));
   moved_.to_disk += bytes;
 }

@@ -34,7 +34,7 @@ class AwayBlocks {
   void read(std::int64_t place, std::int64_t page, std::int64_t count, std::byte* device);
 
   struct Moved {
-    std::int64_t out = 0, in = 0;            // bytes that left the device and came back
+    std::int64_t out = 0, in = 0;             // bytes that left the device and came back
     std::int64_t to_disk = 0, from_disk = 0;  // of them
   };
   const Moved& moved() const { return moved_; }

@@ -21,8 +21,9 @@ Least least_pages(const SequenceLayout& layout, const StepSchedule& schedule) {
   for (const Episode& episode : schedule.episodes)
     for (const Task& task : episode.tasks) {
       if (task.layer < 0) continue;
-      const std::int64_t pages = std::min((task.visited.end + per - 1) / per * per, layout.pages()) -
-                                 task.visited.begin / per * per;
+      const std::int64_t pages =
+          std::min((task.visited.end + per - 1) / per * per, layout.pages()) -
+          task.visited.begin / per * per;
       least.kv = std::max(least.kv, pages);
       if (task.kind == TaskKind::kLayerBackward) least.gradients = std::max(least.gradients, pages);
     }
@@ -54,10 +55,10 @@ PageSpread spread_pages(const SequenceLayout& layout, const StepSchedule& schedu
     const std::int64_t needed = least.kv * kv_page + least.gradients * gradient_page,
                        spare = budget.device - needed;
     if (spare < 0)
-      throw Error(fmt::format("{} for pages on the device: one layer's pages of {} tokens need {}",
-                              text(std::max<std::int64_t>(budget.device, 0)), layout.tokens,
-                              text(needed)),
-                  "raise memory.gpu, shorten training.context, or make training.chunk smaller");
+      throw Error(
+          fmt::format("{} for pages on the device: one layer's pages of {} tokens need {}",
+                      text(std::max<std::int64_t>(budget.device, 0)), layout.tokens, text(needed)),
+          "raise memory.gpu, shorten training.context, or make training.chunk smaller");
     const double share = static_cast<double>(spare) / static_cast<double>(all - needed);
     const auto grown = [&](std::int64_t from, std::int64_t to) {
       return from + static_cast<std::int64_t>(static_cast<double>(to - from) * share);

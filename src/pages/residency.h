@@ -4,8 +4,8 @@
 // A block is what one layer holds of one chunk. The order of a step is known before it starts, so
 // the block that leaves is the one that is needed again last: a layer that was just done goes
 // before one that comes next, and of a layer's blocks the first chunk's (windows have left it
-// behind, and the backward pass comes to it last). In a dense model all blocks of a layer are needed
-// at its next turn, and this keeps as many as fit in place.
+// behind, and the backward pass comes to it last). In a dense model all blocks of a layer are
+// needed at its next turn, and this keeps as many as fit in place.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +39,7 @@ class Residency {
   void leave(Block block, std::int64_t pages);
   // The block on the device that is used again last after `position`, but none of those that the
   // task itself uses. Nothing where there is no other.
-  std::optional<Block> victim(std::int64_t position, std::int64_t layer,
-                              const BlockUse& own) const;
+  std::optional<Block> victim(std::int64_t position, std::int64_t layer, const BlockUse& own) const;
 
  private:
   std::int64_t next_use(Block block, std::int64_t position) const;

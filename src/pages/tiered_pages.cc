@@ -37,8 +37,8 @@ std::int64_t TieredPages::home(std::int64_t layer, std::int64_t page) const {
 void TieredPages::enter(const Access& access) {
   const std::int64_t per = shape_.pages_per_chunk;
   const std::vector<bool>& exists = exists_.at(static_cast<std::size_t>(access.layer));
-  LS_CHECK(access.created.size() == 0 || (access.created.begin >= access.used.begin &&
-                                          access.created.end <= access.used.end),
+  LS_CHECK(access.created.size() == 0 ||
+               (access.created.begin >= access.used.begin && access.created.end <= access.used.end),
            "pages {} to {} are created by a task that uses {} to {}", access.created.begin,
            access.created.end, access.used.begin, access.used.end);
   std::int64_t wanted = 0;
@@ -59,7 +59,8 @@ void TieredPages::enter(const Access& access) {
 
 void TieredPages::make_room(std::int64_t pages, const Access& access) {
   const std::int64_t per = shape_.pages_per_chunk;
-  const BlockUse own{access.position, access.used.begin / per, (access.used.end + per - 1) / per - 1};
+  const BlockUse own{access.position, access.used.begin / per,
+                     (access.used.end + per - 1) / per - 1};
   while (residency_.free_pages() < pages) {
     const std::optional<Block> block = residency_.victim(access.position, access.layer, own);
     LS_CHECK(block.has_value(), "{} pages at once, room for {}", pages, shape_.capacity);

@@ -38,7 +38,8 @@ NumericsRecord numerics_from_json(const Json& json, const std::string& where) {
     json.at("determinism").get_to(r.determinism);
     json.at("device").get_to(r.device);
     json.at("kernels").get_to(r.kernels);
-    json.at("choices").get_to(r.choices);
+    // Checkpoints of before there were any lack them.
+    if (json.contains("choices")) json.at("choices").get_to(r.choices);
   } catch (const Json::exception& e) {
     throw Error(fmt::format("{}: the numerics record is damaged: {}", where, e.what()),
                 "resume from another checkpoint");

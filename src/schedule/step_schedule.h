@@ -25,15 +25,15 @@ enum class TaskKind : std::uint8_t {
 struct Task {
   TaskKind kind = TaskKind::kEmbed;
   std::int64_t chunk = 0;
-  std::int64_t layer = -1;  // -1 where the task is not a layer's
+  std::int64_t layer = -1;    // -1 where the task is not a layer's
   std::int64_t position = 0;  // in the step
-  bool keep = false;        // kLayerForward: activations stay until the layer's backward
-  bool only_kv = false;     // kLayerForward: nothing above the keys and values is needed
-  bool append = false;      // kLayerForward: K and V are stored into new pages (the first time;
-                            // recompute finds them)
-  PageRun appended;         // pages that `append` creates
-  PageRun visited;          // pages that attention reads, and in kLayerBackward adds gradients to
-  PageRun freed;            // kLayerBackward: pages whose K, V and gradients end here
+  bool keep = false;          // kLayerForward: activations stay until the layer's backward
+  bool only_kv = false;       // kLayerForward: nothing above the keys and values is needed
+  bool append = false;        // kLayerForward: K and V are stored into new pages (the first time;
+                              // recompute finds them)
+  PageRun appended;           // pages that `append` creates
+  PageRun visited;            // pages that attention reads, and in kLayerBackward adds gradients to
+  PageRun freed;              // kLayerBackward: pages whose K, V and gradients end here
 };
 
 enum class EpisodeKind : std::uint8_t {

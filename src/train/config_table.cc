@@ -149,8 +149,8 @@ const std::vector<ConfigKey>& table() {
        LS_FIELD(memory.gpu), bytes()},
       {"memory", "host", Type::kSize, "Bytes of host memory for pages beyond the device.",
        LS_FIELD(memory.host), bytes()},
-      {"memory", "disk", Type::kSize, "Bytes of disk for pages beyond both.",
-       LS_FIELD(memory.disk), bytes()},
+      {"memory", "disk", Type::kSize, "Bytes of disk for pages beyond both.", LS_FIELD(memory.disk),
+       bytes()},
       {"memory", "disk_path", Type::kPath,
        "A directory on a local disk; its space is reserved at the start and given back at the end.",
        LS_FIELD(memory.disk_path), any()},
@@ -164,8 +164,11 @@ const std::vector<ConfigKey>& table() {
        LS_FIELD(numerics.kv_gradient_dtype), one_of({"f32"})},
       {"numerics", "determinism", Type::kChoice,
        "exact: the same input gives the same bits in every run. fast: on a GPU, attention's "
-       "backward "
-       "pass may use kernels that add in changing order.",
+       "backward pass may use kernels that add in changing order. On a GPU the algorithms of "
+       "matrix products are chosen by measuring, once; checkpoints carry the choice, and "
+       "kernels.json in `$LONGSTRIDE_CACHE` (else `~/.cache/longstride`) keeps it for other runs "
+       "on the machine: without that file, runs that begin anew may choose, and round, "
+       "differently.",
        LS_FIELD(numerics.determinism), one_of({"exact", "fast"})},
   };
   return keys;

@@ -1,5 +1,9 @@
 #include "train/kernel_cache.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <cstdlib>
 
 #include "base/error.h"
@@ -29,6 +33,23 @@ Json read(const fs::path& file) {
   return Json::object();
 }
 
+// Held by one process at a time.
+class FileLock {
+ public:
+  explicit FileLock(const std::string& path)
+      : file_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
+    if (file_ >= 0) ::flock(file_, LOCK_EX);
+  }
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+  ~FileLock() {
+    if (file_ >= 0) ::close(file_);
+  }
+
+ private:
+  int file_;
+};
+
 }  // namespace
 
 fs::path kernel_cache_file() {
@@ -50,18 +71,27 @@ Choices remembered_choices(const fs::path& file, const std::string& machine) {
   return choices;
 }
 
-void remember_choices(const fs::path& file, const std::string& machine, const Choices& choices) {
+Choices remember_choices(const fs::path& file, const std::string& machine, const Choices& choices) {
   if (file.empty()) {
     log_warning("no HOME: measured kernels are not remembered for the next run");
-    return;
+    return choices;
   }
-  Json json = read(file);
-  for (const auto& [what, how] : choices) json[machine][what] = how;
   try {
     fs::create_directories(file.parent_path());
+    const FileLock lock(file.string() + ".lock");
+    Json json = read(file);
+    if (!json[machine].is_object()) json[machine] = Json::object();
+    Choices standing;
+    for (const auto& [what, how] : choices) {
+      Json& entry = json[machine][what];
+      if (!entry.is_string()) entry = how;
+      standing[what] = entry.get<std::string>();
+    }
     write_file_atomic(file, json.dump(1) + "\n");
+    return standing;
   } catch (const std::exception& e) {
     log_warning("measured kernels are not remembered for the next run: {}", e.what());
+    return choices;
   }
 }
 

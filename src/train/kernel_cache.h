@@ -1,5 +1,5 @@
-// Measured choices of kernels, remembered from run to run on this machine: two runs of the same
-// configuration get the same ones, and so the same bits.
+// Measured choices of kernels, remembered from run to run on this machine: as long as the file
+// stays, two runs of the same configuration get the same ones, and so the same bits.
 //
 // A JSON file, kernels.json, in $LONGSTRIDE_CACHE, else $XDG_CACHE_HOME/longstride, else
 // ~/.cache/longstride; its first key is the device with its libraries. Where it cannot be read or
@@ -17,8 +17,9 @@ using Choices = std::map<std::string, std::string>;
 // Empty where the environment names no place.
 std::filesystem::path kernel_cache_file();
 Choices remembered_choices(const std::filesystem::path& file, const std::string& machine);
-// Adds to what the file holds; other machines' entries stay.
-void remember_choices(const std::filesystem::path& file, const std::string& machine,
-                      const Choices& choices);
+// Adds to what the file holds, and gives what it holds for `choices` then: where another run was
+// quicker, its choice stands. Other machines' entries stay.
+Choices remember_choices(const std::filesystem::path& file, const std::string& machine,
+                         const Choices& choices);
 
 }  // namespace longstride

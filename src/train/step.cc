@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "base/random.h"
 #include "model/rope_frequencies.h"
 #include "ops/kernel_choices.h"
@@ -59,13 +60,15 @@ NumericsRecord choose_numerics(Device& device, const ModelConfig& config, std::i
 
 void reserve_libraries(Device& device, const ModelConfig& config, const NumericsRecord& numerics,
                        std::int64_t tokens) {
-  // Windows need nothing beyond their scratch.
-  if (std::ranges::count(config.windows, 0) == 0) return;
+  // A window that covers all there is counts as dense.
+  std::int64_t keys = 0;
+  for (const std::int64_t window : config.windows)
+    keys = std::max(keys, window == 0 ? tokens : std::min(window, tokens));
+  const DType compute = numerics.compute == "bf16" ? DType::kBF16 : DType::kF32;
   ops::paged_attention_reserve(device.stream(),
                                {{std::min(tokens, numerics.chunk_tokens), config.query_heads,
-                                 config.kv_heads, config.head_size, numerics.page_tokens,
-                                 numerics.compute == "bf16" ? DType::kBF16 : DType::kF32},
-                                tokens,
+                                 config.kv_heads, config.head_size, numerics.page_tokens, compute},
+                                keys,
                                 attention_scale(config),
                                 numerics.determinism == "exact"});
 }
@@ -103,22 +106,32 @@ const Choices& StepRunner::choose_kernels() {
   Stream& stream = device_.stream();
   if (!ops::chooses_kernels(stream)) return numerics_.choices;
   const std::string machine = fmt::format("{}, {}", numerics_.device, numerics_.kernels);
-  const Choices remembered = remembered_choices(kernel_cache_file(), machine);
-  ops::use_kernel_choices(stream, remembered);
-  // Two chunks: one recomputed, one kept, all of their products.
+  Choices known = remembered_choices(kernel_cache_file(), machine);
+  for (const auto& [what, how] : numerics_.choices) known[what] = how;
+  try {
+    ops::use_kernel_choices(stream, known);
+  } catch (const Error& e) {
+    log_warning("{}: {}; kernels are measured anew", kernel_cache_file().string(), e.what());
+    ops::use_kernel_choices(stream, numerics_.choices);
+  }
+  // A chunk that is recomputed, and a last one as long as that of a full sequence: all products.
+  const std::int64_t chunk = numerics_.chunk_tokens, rest = options_.max_tokens % chunk;
   const auto tokens =
-      static_cast<std::size_t>(std::min(options_.max_tokens, 2 * numerics_.chunk_tokens));
+      static_cast<std::size_t>(std::min(options_.max_tokens, chunk + (rest == 0 ? chunk : rest)));
   std::vector<std::int32_t> noise(tokens);
   Random random(0);
   for (std::int32_t& token : noise)
     token = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(config_.vocabulary)));
   const std::vector<std::int64_t> documents = {0};
-  ops::begin_choosing_kernels(stream);
-  run({noise, noise, documents}, 1.0 / static_cast<double>(tokens));
-  numerics_.choices = ops::end_choosing_kernels(stream);
+  {
+    const ops::ChoosingKernels choosing(stream);
+    run({noise, noise, documents}, 1.0 / static_cast<double>(tokens));
+    numerics_.choices = choosing.choices();
+  }
   device_.zero(gradient_set_.data(), gradient_set_.bytes());
-  if (numerics_.choices != remembered)
-    remember_choices(kernel_cache_file(), machine, numerics_.choices);
+  if (!std::ranges::includes(known, numerics_.choices))
+    numerics_.choices = remember_choices(kernel_cache_file(), machine, numerics_.choices);
+  ops::use_kernel_choices(stream, numerics_.choices);
   return numerics_.choices;
 }
 

@@ -83,9 +83,8 @@ Trainer::Trainer(RunPlan plan, Device& device, bool resume)
       initialize_random(weights_, plan_.model.config, state_.seed);
     optimizer_ = std::make_unique<Optimizer>(plan_.model.config, weights_, config.optimizer);
   }
-  runner_ =
-      std::make_unique<StepRunner>(plan_.model.config, weights_, gradients_, state_.numerics,
-                                   plan_.step_options());
+  runner_ = std::make_unique<StepRunner>(plan_.model.config, weights_, gradients_, state_.numerics,
+                                         plan_.step_options());
   if (state_.numerics.choices.empty()) state_.numerics.choices = runner_->choose_kernels();
 }
 

@@ -9,11 +9,11 @@ std::string gpu_for(const Json& line, double share) {
   const auto bytes = [&](const char* tenant) {
     return line.at(std::string("bytes_") + tenant).get<double>();
   };
-  return fmt::format("--memory.gpu={}",
-                     static_cast<std::int64_t>(
-                         bytes("weights") + bytes("gradients") + bytes("optimizer") +
-                         bytes("workspace") +
-                         share * (bytes("kv_pages") + bytes("kv_gradient_pages"))));
+  return fmt::format(
+      "--memory.gpu={}",
+      static_cast<std::int64_t>(bytes("weights") + bytes("gradients") + bytes("optimizer") +
+                                bytes("workspace") +
+                                share * (bytes("kv_pages") + bytes("kv_gradient_pages"))));
 }
 
 TEST(Tiers, TrainTheSameBits) {
@@ -31,7 +31,8 @@ TEST(Tiers, TrainTheSameBits) {
     options[1] = "--training.steps=6";
     options.push_back("--resume");
     ASSERT_TRUE(ended(tiered.train(options), 0, {"saved out/step-6"}));
-    for (const char* file : {"out/step-6/model.safetensors", "out/step-6/state/optimizer.safetensors"})
+    for (const char* file :
+         {"out/step-6/model.safetensors", "out/step-6/state/optimizer.safetensors"})
       EXPECT_EQ(read_text(tiered.path(file)), read_text(resident.path(file))) << file;
     EXPECT_LT(tiered.metrics().front().at("bytes_kv_pages").get<double>(),
               resident.metrics().front().at("bytes_kv_pages").get<double>());

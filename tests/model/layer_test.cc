@@ -85,8 +85,12 @@ class Layer : public ::testing::TestWithParam<bool> {
     kv.page_tokens = kPage;
     VisitLists visits;
     if (runs) {
-      store_.append(0, layout.chunk_pages(0));
-      store_.touch_gradients(0, layout.chunk_pages(0));
+      Task task;
+      task.layer = 0;
+      task.append = true;
+      task.kind = TaskKind::kLayerBackward;  // with gradient pages
+      task.appended = task.visited = layout.chunk_pages(0);
+      store_.enter(task);
       kv = store_.kv(0);
       kv_gradient = store_.gradients(0);
       visits.build(layout, 0, config_.windows[0]);
@@ -152,8 +156,11 @@ class Layer : public ::testing::TestWithParam<bool> {
   ModelConfig config_ = small_config(GetParam());
   ParameterSet weights_{*device_, config_, DType::kF32, "weights"};
   ParameterSet gradients_{*device_, config_, DType::kF32, "gradients"};
-  KvStore store_{*device_, KvShape{1, 2, kHeadSize, kPage}, kChunk / kPage, kChunk / kPage,
-                 kChunk / kPage};
+  KvStore store_{*device_,
+                 KvShape{1, 2, kHeadSize, kPage},
+                 {.logical_pages = kChunk / kPage,
+                  .kv_pages = kChunk / kPage,
+                  .gradient_pages = kChunk / kPage}};
   std::vector<float> cos_, sin_, x_TD_ = random_values(kChunk * kHidden, 1),
                                  dy_TD_ = random_values(kChunk * kHidden, 2);
 };

@@ -32,8 +32,8 @@ TEST(SpreadPages, StaysWithinEveryBudget) {
   ASSERT_EQ(least, 16 * kShape.page_bytes() + 16 * kShape.gradient_page_bytes());
   for (std::int64_t device = least; device < all; device += 37)
     for (const std::int64_t host : {std::int64_t{0}, all / 2, std::int64_t{PageBudget::kAll}}) {
-      const PageSpread s = spread_pages(kLayout, schedule, kShape,
-                                        {device, host, PageBudget::kAll, "/somewhere"});
+      const PageSpread s =
+          spread_pages(kLayout, schedule, kShape, {device, host, PageBudget::kAll, "/somewhere"});
       EXPECT_LE(s.kv_bytes + s.gradient_bytes, device);
       EXPECT_GE(s.room.kv_pages, 16);
       EXPECT_GE(s.room.gradient_pages, 16);
@@ -50,13 +50,12 @@ TEST(SpreadPages, StaysWithinEveryBudget) {
 TEST(SpreadPages, RefusesWithNumbers) {
   const StepSchedule schedule = dense();
   const std::int64_t least = least_device_bytes(kLayout, schedule, kShape);
+  EXPECT_TRUE(
+      says(error_of([&] { spread_pages(kLayout, schedule, kShape, {.device = least - 1}); }),
+           {"one layer's pages of 64 tokens", "memory.gpu"}));
   EXPECT_TRUE(says(
-      error_of([&] { spread_pages(kLayout, schedule, kShape, {.device = least - 1}); }),
-      {"one layer's pages of 64 tokens", "memory.gpu"}));
-  EXPECT_TRUE(says(error_of([&] {
-                     spread_pages(kLayout, schedule, kShape, {.device = least, .host = 100});
-                   }),
-                   {"beyond the device", "memory.host", "memory.disk"}));
+      error_of([&] { spread_pages(kLayout, schedule, kShape, {.device = least, .host = 100}); }),
+      {"beyond the device", "memory.host", "memory.disk"}));
 }
 
 // A window needs only what it sees, whatever the context.

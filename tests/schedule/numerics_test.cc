@@ -44,8 +44,12 @@ TEST(NumericsRecord, DamageIsNamed) {
   for (const auto& [key, value] : whole.items()) {
     Json missing = as_json(example());
     missing.erase(key);
-    EXPECT_TRUE(says(error_of([&] { numerics_from_json(missing, "state.json"); }),
-                     {"state.json", "damaged", key, "another checkpoint"}));
+    if (key == "choices") {
+      EXPECT_TRUE(numerics_from_json(missing, "state.json").choices.empty());
+    } else {
+      EXPECT_TRUE(says(error_of([&] { numerics_from_json(missing, "state.json"); }),
+                       {"state.json", "damaged", key, "another checkpoint"}));
+    }
     std::vector<Json> wrong = {nullptr, Json::array()};
     if (value.is_object())
       wrong.insert(wrong.end(), {7, "text", Json{{"a product", 7}}});

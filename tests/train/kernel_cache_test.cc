@@ -18,8 +18,10 @@ TEST(KernelCache, RemembersByMachineAndAdds) {
   EXPECT_TRUE(remembered_choices(file, "one").empty());
   remember_choices(file, "one", {{"a", "1"}, {"b", "2"}});
   remember_choices(file, "two", {{"a", "9"}});
-  remember_choices(file, "one", {{"b", "3"}, {"c", "4"}});
-  EXPECT_EQ(remembered_choices(file, "one"), (Choices{{"a", "1"}, {"b", "3"}, {"c", "4"}}));
+  // What is there stands, and whoever comes later gets it.
+  EXPECT_EQ(remember_choices(file, "one", {{"b", "3"}, {"c", "4"}}),
+            (Choices{{"b", "2"}, {"c", "4"}}));
+  EXPECT_EQ(remembered_choices(file, "one"), (Choices{{"a", "1"}, {"b", "2"}, {"c", "4"}}));
   EXPECT_EQ(remembered_choices(file, "two"), (Choices{{"a", "9"}}));
   EXPECT_TRUE(remembered_choices(file, "three").empty());
 }
@@ -29,17 +31,19 @@ TEST(KernelCache, DamageIsMeasuredAnewAndReplaced) {
   for (const char* text : {"", "{", "[1]", "7", "{\"one\": 3}", "{\"one\": {\"a\": 3}}"}) {
     const fs::path file = directory.write_text("kernels.json", text);
     EXPECT_TRUE(remembered_choices(file, "one").empty()) << text;
-    remember_choices(file, "two", {{"a", "1"}});
-    EXPECT_EQ(remembered_choices(file, "two"), (Choices{{"a", "1"}})) << text;
+    for (const char* machine : {"one", "two"}) {
+      EXPECT_EQ(remember_choices(file, machine, {{"a", "1"}}), (Choices{{"a", "1"}})) << text;
+      EXPECT_EQ(remembered_choices(file, machine), (Choices{{"a", "1"}})) << text;
+    }
   }
 }
 
 TEST(KernelCache, APlaceThatCannotBeWrittenStopsNothing) {
   const TempDirectory directory;
   const fs::path blocked = directory.write_text("file", "") / "kernels.json";
-  remember_choices(blocked, "one", {{"a", "1"}});
+  EXPECT_EQ(remember_choices(blocked, "one", {{"a", "1"}}), (Choices{{"a", "1"}}));
   EXPECT_TRUE(remembered_choices(blocked, "one").empty());
-  remember_choices({}, "one", {{"a", "1"}});
+  EXPECT_EQ(remember_choices({}, "one", {{"a", "1"}}), (Choices{{"a", "1"}}));
   EXPECT_TRUE(remembered_choices({}, "one").empty());
 }
 

@@ -19,8 +19,7 @@ constexpr std::int64_t kChunk = 32, kPage = 16;
 Outcome run(Device& device, const RandomCase& c, const ParameterSet& weights, std::int64_t keep,
             const PageBudget& pages) {
   Outcome outcome;
-  outcome.gradients =
-      std::make_unique<ParameterSet>(device, c.config, DType::kF32, "gradients");
+  outcome.gradients = std::make_unique<ParameterSet>(device, c.config, DType::kF32, "gradients");
   StepRunner runner(c.config, weights, *outcome.gradients,
                     choose_numerics(device, c.config, kChunk, kPage),
                     {static_cast<std::int64_t>(c.tokens.size()), keep, false, pages});
@@ -53,8 +52,7 @@ TEST(StepTiers, EveryTierGivesTheSameBits) {
       EXPECT_EQ(resident.moved.out + resident.moved.in, 0);
       const StepSchedule schedule = make_step_schedule(layout, {c.config.windows, keep});
       const std::int64_t least = least_device_bytes(
-          layout, schedule,
-          kv_shape(c.config, choose_numerics(*device, c.config, kChunk, kPage)));
+          layout, schedule, kv_shape(c.config, choose_numerics(*device, c.config, kChunk, kPage)));
       const std::int64_t all = resident.memory.kv_pages + resident.memory.kv_gradient_pages;
       for (const std::int64_t budget : {least, (least + all) / 2, std::max(least, all - 1)}) {
         constexpr std::int64_t kAll = PageBudget::kAll;

@@ -22,6 +22,13 @@ constexpr CUpti_ActivityKind kKinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
 constexpr std::size_t kBufferBytes = std::size_t{8} << 20;
 constexpr std::size_t kAlignment = 8;  // what CUPTI asks of a buffer
 
+// Fields are only ever added at the end.
+#if CUPTI_API_VERSION >= 130000
+using Kernel = CUpti_ActivityKernel10;
+#else
+using Kernel = CUpti_ActivityKernel9;
+#endif
+
 void check(CUptiResult status, const char* call) {
   LS_CHECK(status == CUPTI_SUCCESS, "{}: CUPTI error {}", call, static_cast<int>(status));
 }
@@ -72,7 +79,7 @@ void add(const CUpti_Activity* record) {
   Records& r = records();
   switch (record->kind) {
     case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {
-      const auto* k = reinterpret_cast<const CUpti_ActivityKernel10*>(record);
+      const auto* k = reinterpret_cast<const Kernel*>(record);
       auto [found, fresh] = r.readable.try_emplace(k->name);
       if (fresh) found->second = readable_name(k->name);
       r.all.push_back({Activity::Kind::kKernel, found->second, k->streamId, k->start, k->end});
@@ -142,7 +149,13 @@ class CuptiRecorder final : public ActivityRecorder {
 }  // namespace
 
 std::unique_ptr<ActivityRecorder> record_activity() {
-  return cupti_library().available() ? std::make_unique<CuptiRecorder>() : nullptr;
+  if (!cupti_library().available()) return nullptr;
+  try {
+    return std::make_unique<CuptiRecorder>();
+  } catch (const std::exception& e) {
+    log_warning("{} (is another profiler attached?)", e.what());
+    return nullptr;
+  }
 }
 
 }  // namespace longstride::cuda

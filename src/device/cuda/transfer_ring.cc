@@ -18,6 +18,7 @@ TransferRing::TransferRing(cudaStream_t stream) : stream_(stream) {
 
 TransferRing::~TransferRing() {
   for (cudaEvent_t event : left_) cudaEventDestroy(event);
+  for (const LargeBuffer& buffer : large_) cudaFree(buffer.data);
   cudaFree(device_);
   cudaFreeHost(host_);
 }
@@ -38,7 +39,21 @@ std::int64_t TransferRing::reserve(std::int64_t bytes) {
   return offset;
 }
 
+const std::byte* TransferRing::upload_large(const void* host, std::int64_t bytes) {
+  LargeBuffer& buffer = large_[next_large_];
+  next_large_ = (next_large_ + 1) % kLarge;
+  if (buffer.bytes < bytes) {
+    LS_CUDA(cudaFree(buffer.data));  // waits for work that uses it
+    buffer = {};
+    LS_CUDA(cudaMalloc(reinterpret_cast<void**>(&buffer.data), static_cast<std::size_t>(bytes)));
+    buffer.bytes = bytes;
+  }
+  copy_to(buffer.data, host, bytes);
+  return buffer.data;
+}
+
 const std::byte* TransferRing::upload(const void* host, std::int64_t bytes) {
+  if (bytes > kLargeBytes) return upload_large(host, bytes);
   const std::int64_t offset = reserve(bytes);
   if (bytes == 0) return device_ + offset;
   std::memcpy(host_ + offset, host, static_cast<std::size_t>(bytes));

@@ -17,26 +17,34 @@ class TransferRing {
   TransferRing& operator=(const TransferRing&) = delete;
   ~TransferRing();
 
-  // The most that one call may carry.
-  static constexpr std::int64_t kPartBytes = std::int64_t{8} << 20;
-
   // Device memory that holds a copy of `host` for the operations queued next: until kParts - 1
-  // parts of further uploads have gone by.
+  // parts of further uploads, or as many large ones, have gone by.
   const std::byte* upload(const void* host, std::int64_t bytes);
   // The same data to a place of the caller's; any size.
   void copy_to(void* device, const void* host, std::int64_t bytes);
 
  private:
   static constexpr int kParts = 4;
+  static constexpr std::int64_t kPartBytes = std::int64_t{8} << 20;
+  // More than this goes to a buffer of its own, so that the lists of one call never fill the ring.
+  static constexpr std::int64_t kLargeBytes = std::int64_t{1} << 20;
+  static constexpr int kLarge = 16;
+  struct LargeBuffer {
+    std::byte* data = nullptr;
+    std::int64_t bytes = 0;
+  };
+  const std::byte* upload_large(const void* host, std::int64_t bytes);
   // Pinned room for `bytes`, free to be written; the offset is the same on the device.
   std::int64_t reserve(std::int64_t bytes);
 
   cudaStream_t stream_;
   std::byte* host_ = nullptr;
   std::byte* device_ = nullptr;
-  std::size_t part_ = 0;                    // where the next data goes
-  std::int64_t used_ = 0;                   // bytes of that part
-  std::array<cudaEvent_t, kParts> left_{};  // recorded when the ring left a part
+  std::size_t part_ = 0;                     // where the next data goes
+  std::int64_t used_ = 0;                    // bytes of that part
+  std::array<cudaEvent_t, kParts> left_{};   // recorded when the ring left a part
+  std::array<LargeBuffer, kLarge> large_{};  // taken in turn, grown when met
+  std::size_t next_large_ = 0;
 };
 
 }  // namespace longstride::cuda

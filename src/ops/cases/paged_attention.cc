@@ -275,7 +275,8 @@ std::vector<OpCase> paged_attention_cases() {
         Attention{150, 4, 2, 128, 64, 192, 0, 230}, Attention{70, 2, 1, 256, 32, 64, 33, 80},
         Attention{130, 2, 1, 128, 64, 448, 0, 0, 2}, Attention{160, 2, 1, 128, 128, 384, 200},
         Attention{160, 6, 2, 64, 128, 256, 0, 350}, Attention{140, 3, 1, 96, 128, 256, 0, 0, 2},
-        Attention{90, 3, 1, 128, 48, 144, 0, 190}, Attention{130, 2, 2, 72, 64, 128, 50}}) {
+        Attention{90, 3, 1, 128, 48, 144, 0, 190}, Attention{130, 2, 2, 72, 64, 128, 50},
+        Attention{128, 4, 2, 64, 64, 256, 0, 100}, Attention{40, 2, 1, 64, 128, 33024}}) {
     a.compute = DType::kBF16;
     for (bool in_order : {false, true}) {
       a.in_order = in_order;

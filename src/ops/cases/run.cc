@@ -195,9 +195,13 @@ BenchmarkRow run_benchmark(Device& device, const OpCase& op, const Variant& vari
   const Problem problem = variant.make();
   Placed placed(device, problem);
   Stream& stream = device.stream();
-  ops::begin_choosing_kernels(stream);  // as a training run does
-  placed.call();
-  ops::end_choosing_kernels(stream);
+  KernelChoices choices;
+  {  // as a training run does
+    const ChoosingKernels choosing(stream);
+    placed.call();
+    choices = choosing.choices();
+  }
+  use_kernel_choices(stream, choices);
   placed.call();
   const auto first = Clock::now();
   placed.call();

@@ -178,7 +178,9 @@ class Call {
     LS_CHECK(at - scratch.as<float>() <= scratch.elements(), "scratch {}", scratch.elements());
   }
 
-  std::int64_t segment_elements() const { return (kSegmentTokens + T) * kv_.token_stride(); }
+  std::int64_t segment_elements() const {
+    return (kSegmentTokens + T + kv_.page_tokens) * kv_.token_stride();
+  }
   cudaStream_t handle() const { return stream_.handle(); }
   CudnnAttention& cudnn() const { return cudnn_; }
 
@@ -188,7 +190,9 @@ class Call {
   bool supported(Pass pass) const {
     bool good = true;
     each_segment([&](const Segment& s) {
-      good = good && (s.end - s.begin) * kv_.token_stride() <= segment_elements() &&
+      good = good &&
+             (s.end - s.begin / kv_.page_tokens * kv_.page_tokens) * kv_.token_stride() <=
+                 segment_elements() &&
              cudnn_.supports(shape(s), pass);
     });
     return good;
@@ -256,7 +260,8 @@ class Call {
 
 std::int64_t segmented_attention_scratch_elements(const PagedAttentionShape& s) {
   const std::int64_t rows = s.tokens * s.query_heads,
-                     run = (kSegmentTokens + s.tokens) * 2 * s.kv_heads * s.head_size;
+                     // Staged runs begin with their first page.
+      run = (kSegmentTokens + s.tokens + s.page_tokens) * 2 * s.kv_heads * s.head_size;
   return floats_for(rows * s.head_size, DType::kF32) +
          floats_for(rows * s.head_size, DType::kBF16) + floats_for(rows, DType::kF32) +
          2 * floats_for(run, DType::kBF16);
@@ -265,18 +270,18 @@ std::int64_t segmented_attention_scratch_elements(const PagedAttentionShape& s) 
 void reserve_segmented_attention(Stream& stream, const PagedAttentionReserve& a) {
   CudnnAttention& cudnn = libraries_of(stream).attention(stream);
   const PagedAttentionShape& s = a.shape;
-  const auto reserve = [&](std::int64_t keys, Pass pass) {
+  const auto reserve = [&](std::int64_t keys, bool causal, Pass pass) {
     if (keys > 0)
       cudnn.supports({s.tokens, keys, s.query_heads, s.kv_heads, s.head_size,
-                      2 * s.kv_heads * s.head_size, keys == s.tokens, a.scale},
+                      2 * s.kv_heads * s.head_size, causal, a.scale},
                      pass);
   };
   const Pass backward = a.exact ? Pass::kExactBackward : Pass::kFastBackward;
-  const std::int64_t past = a.keys - s.tokens;
-  reserve(std::min(past, kForwardCut.tokens), Pass::kForward);
-  reserve(std::min(past, backward_cut(a.exact).tokens), backward);
-  reserve(s.tokens, Pass::kForward);
-  reserve(s.tokens, backward);
+  const std::int64_t past = std::max<std::int64_t>(a.keys - s.tokens, 0);
+  reserve(std::min(past, kForwardCut.tokens), false, Pass::kForward);
+  reserve(std::min(past, backward_cut(a.exact).tokens), false, backward);
+  reserve(s.tokens, true, Pass::kForward);
+  reserve(s.tokens, true, backward);
 }
 
 bool segmented_attention_forward(Stream& stream, const PagedAttentionForward& a,

@@ -1,5 +1,5 @@
 // Attention of a chunk over one contiguous range of keys, in segments: cuDNN computes each, partial
-// results are merged by their log-sum-exps. Segments end at fixed multiples of kSegmentTokens, so
+// results are merged by their log-sum-exps. Segments end at fixed multiples of tokens, so
 // that nothing but the record decides the order of arithmetic; the last one includes the chunk's
 // own keys (forward) or is nothing else (backward).
 #pragma once

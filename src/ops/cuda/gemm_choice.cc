@@ -78,10 +78,12 @@ std::vector<cublasLtMatmulAlgo_t> advised_algorithms(cublasLtHandle_t blas, cons
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
       blas, plan.operation, plan.b, plan.a, plan.d, plan.d, preference, most, found.data(), &count);
   cublasLtMatmulPreferenceDestroy(preference);
-  LS_CHECK(status == CUBLAS_STATUS_SUCCESS && count >= 1, "cuBLASLt knows no way for {}: {}",
-           text_of(s), cublasLtGetStatusString(status));
   std::vector<cublasLtMatmulAlgo_t> algorithms;
-  for (int i = 0; i < count; ++i) algorithms.push_back(found[static_cast<std::size_t>(i)].algo);
+  for (int i = 0; i < count; ++i)
+    if (found[static_cast<std::size_t>(i)].state == CUBLAS_STATUS_SUCCESS)
+      algorithms.push_back(found[static_cast<std::size_t>(i)].algo);
+  LS_CHECK(status == CUBLAS_STATUS_SUCCESS && !algorithms.empty(),
+           "cuBLASLt knows no way for {}: {}", text_of(s), cublasLtGetStatusString(status));
   return algorithms;
 }
 
@@ -147,16 +149,11 @@ cublasLtMatmulAlgo_t algorithm_of(const std::string& text) {
   return algorithm;
 }
 
-void check_algorithm(cublasLtHandle_t blas, const GemmShape& shape, const GemmPlan& plan,
-                     std::int64_t workspace_bytes) {
+bool takes_algorithm(cublasLtHandle_t blas, const GemmPlan& plan, std::int64_t workspace_bytes) {
   cublasLtMatmulHeuristicResult_t result{};
-  const cublasStatus_t status = cublasLtMatmulAlgoCheck(blas, plan.operation, plan.b, plan.a,
-                                                        plan.d, plan.d, &plan.algorithm, &result);
-  if (status != CUBLAS_STATUS_SUCCESS ||
-      result.workspaceSize > static_cast<std::size_t>(workspace_bytes))
-    throw Error(fmt::format("cuBLASLt {} does not take the recorded algorithm for {}: {}",
-                            cublasLtGetVersion(), text_of(shape), cublasLtGetStatusString(status)),
-                "use the CUDA libraries that the run began with, or begin a new run");
+  return cublasLtMatmulAlgoCheck(blas, plan.operation, plan.b, plan.a, plan.d, plan.d,
+                                 &plan.algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
+         result.workspaceSize <= static_cast<std::size_t>(workspace_bytes);
 }
 
 }  // namespace longstride::ops::cuda

@@ -70,28 +70,37 @@ const GemmPlan& GemmPlans::find(Stream& stream, const Gemm& g) {
   if (slot) return *slot;
   std::unique_ptr<GemmPlan> plan = make_plan(g.shape);
   const cublasLtHandle_t blas = libraries_of(stream).blas();
-  if (const auto chosen = choices_.find(text_of(g.shape)); chosen != choices_.end()) {
-    plan->algorithm = algorithm_of(chosen->second);
-    check_algorithm(blas, g.shape, *plan, LibraryContext::kWorkspaceBytes);
-  } else if (measuring_) {
-    plan->algorithm = quickest_algorithm(stream, g, *plan);
-    choices_[text_of(g.shape)] = text_of(plan->algorithm);
-  } else {
+  if (!replay(blas, g, *plan))
     plan->algorithm =
-        advised_algorithms(blas, g.shape, *plan, LibraryContext::kWorkspaceBytes, 1).front();
-  }
+        measuring_
+            ? quickest_algorithm(stream, g, *plan)
+            : advised_algorithms(blas, g.shape, *plan, LibraryContext::kWorkspaceBytes, 1).front();
+  if (measuring_) met_[text_of(g.shape)] = text_of(plan->algorithm);
   slot = std::move(plan);
   return *slot;
+}
+
+bool GemmPlans::replay(cublasLtHandle_t blas, const Gemm& g, GemmPlan& plan) const {
+  const auto chosen = choices_.find(text_of(g.shape));
+  if (chosen == choices_.end()) return false;
+  plan.algorithm = algorithm_of(chosen->second);
+  if (takes_algorithm(blas, plan, LibraryContext::kWorkspaceBytes)) return true;
+  if (measuring_) return false;
+  throw Error(fmt::format("cuBLASLt {} does not take the recorded algorithm for {}",
+                          cublasLtGetVersion(), text_of(g.shape)),
+              "use the CUDA libraries that the run began with, or begin a new run");
 }
 
 void GemmPlans::use(const KernelChoices& choices) {
   for (const auto& [shape, algorithm] : choices) algorithm_of(algorithm);
   choices_ = choices;
+  measuring_ = false;
   plans_.clear();
 }
 
 void GemmPlans::measure(bool on) {
   measuring_ = on;
+  if (on) met_.clear();
   plans_.clear();
 }
 

@@ -62,13 +62,17 @@ class GemmPlans {
   // See ops/kernel_choices.h.
   void use(const KernelChoices& choices);
   void measure(bool on);
-  const KernelChoices& choices() const { return choices_; }
+  // Those of the products met since measuring began.
+  const KernelChoices& met() const { return met_; }
   void clear() { plans_.clear(); }
 
  private:
   std::map<GemmShape, std::unique_ptr<GemmPlan>> plans_;
-  KernelChoices choices_;
+  KernelChoices choices_, met_;
   bool measuring_ = false;
+
+  // What was chosen before, if cuBLASLt takes it.
+  bool replay(cublasLtHandle_t blas, const Gemm& g, GemmPlan& plan) const;
 };
 
 }  // namespace longstride::ops::cuda

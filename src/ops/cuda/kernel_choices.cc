@@ -10,10 +10,8 @@ void use_kernel_choices(Stream& stream, const KernelChoices& choices) {
 
 void begin_choosing_kernels(Stream& stream) { libraries_of(stream).gemms().measure(true); }
 
-KernelChoices end_choosing_kernels(Stream& stream) {
-  GemmPlans& gemms = libraries_of(stream).gemms();
-  gemms.measure(false);
-  return gemms.choices();
-}
+void end_choosing_kernels(Stream& stream) { libraries_of(stream).gemms().measure(false); }
+
+KernelChoices kernels_met(Stream& stream) { return libraries_of(stream).gemms().met(); }
 
 }  // namespace longstride::ops::cuda

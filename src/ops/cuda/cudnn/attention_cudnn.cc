@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/sizes.h"
 #include "device/cuda/check.h"
 #include "device/cuda/cuda_stream.h"
 #include "device/cuda/loaded_library.h"
@@ -17,6 +18,8 @@ namespace {
 
 namespace fe = cudnn_frontend;
 using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
+
+constexpr std::size_t kMostPlans = 512;
 
 enum Id : std::int64_t { kQ = 1, kK, kV, kOut, kStats, kDout, kDq, kDk, kDv };
 
@@ -139,6 +142,8 @@ struct CudnnAttention::Plans {
   std::map<std::pair<RunShape, Pass>, std::unique_ptr<Plan>> plans;
 
   Plan& find(const RunShape& s, Pass pass) {
+    // Packed documents begin anywhere, and every length is a shape of its own.
+    if (plans.size() >= kMostPlans && !plans.contains({s, pass})) plans.clear();
     std::unique_ptr<Plan>& plan = plans[{s, pass}];
     if (!plan)
       adopt(plan = pass == Pass::kForward ? make_forward(s, handle)
@@ -156,8 +161,15 @@ struct CudnnAttention::Plans {
       stream.synchronize();
       LS_CUDA(cudaFree(workspace));
       workspace = nullptr;
+      workspace_bytes = 0;
     }
-    LS_CUDA(cudaMalloc(&workspace, static_cast<std::size_t>(bytes)));
+    if (cudaMalloc(&workspace, static_cast<std::size_t>(bytes)) != cudaSuccess) {
+      cudaGetLastError();
+      throw Error(fmt::format("not enough GPU memory for cuDNN's attention: it asks for {}",
+                              format_bytes(static_cast<double>(bytes))),
+                  "make training.chunk smaller, or set numerics.determinism to \"fast\", which "
+                  "needs less");
+    }
     workspace_bytes = bytes;
   }
   void execute(Plan& plan, std::unordered_map<std::int64_t, void*>& tensors) const {
@@ -175,7 +187,8 @@ std::string cudnn_version() {
 
 CudnnAttention::CudnnAttention(Stream& stream) : plans_(new Plans{stream}) {
   if (!longstride::cuda::cudnn_library().available()) {
-    log_warning("libcudnn.so.9 was not found: attention runs through slow kernels");
+    log_warning(
+        "libcudnn.so.9 was not found: attention runs through our own kernels, which are slower");
     return;
   }
   check(cudnnCreate(&plans_->handle), "cudnnCreate");
