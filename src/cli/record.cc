@@ -31,6 +31,10 @@ StepRecord make_record(const StepReport& report, const RunPlan& plan) {
                   needs.step.kv_gradient_pages,
                   needs.step.workspace,
                   0};
+  record.host_pages = needs.step.host_pages;
+  record.disk_pages = needs.step.disk_pages;
+  record.moved_out = report.moved_out;
+  record.moved_in = report.moved_in;
   record.memory_limit = needs.available;
   record.peak_rss = peak_resident_bytes();
   record.skipped = report.skipped;

@@ -36,6 +36,10 @@ std::string format_step_line(const StepRecord& r) {
     line += fmt::format(" ({:.0f}%)", 100.0 * used / static_cast<double>(r.memory_limit));
   line += fmt::format(" | {} tok/s | {} TFLOP/s", rate(r.tokens_per_s), rate(r.tflops));
   if (r.mfu) line += fmt::format(" | MFU {:.1f}%", 100.0 * *r.mfu);
+  if (r.moved_out + r.moved_in > 0)
+    line += fmt::format(" | pages {:.2f} GiB out, {:.2f} GiB in",
+                        static_cast<double>(r.moved_out) / kGiB,
+                        static_cast<double>(r.moved_in) / kGiB);
   if (r.skipped) line += " | skipped";
   return line;
 }
@@ -66,6 +70,10 @@ OrderedJson record_to_json(const StepRecord& r) {
   out["bytes_kv_gradient_pages"] = r.bytes.kv_gradient_pages;
   out["bytes_workspace"] = r.bytes.workspace;
   out["bytes_other"] = r.bytes.other;
+  out["bytes_host_pages"] = r.host_pages;
+  out["bytes_disk_pages"] = r.disk_pages;
+  out["bytes_moved_out"] = r.moved_out;
+  out["bytes_moved_in"] = r.moved_in;
   out["bytes_limit"] = r.memory_limit > 0 ? OrderedJson(r.memory_limit) : OrderedJson(nullptr);
   out["peak_rss"] = r.peak_rss;
   out["skipped"] = r.skipped;

@@ -45,9 +45,11 @@ struct StepRecord {
   double tflops = 0;          // model FLOPs (observe/flops.h) per second, in 10^12
   std::optional<double> mfu;  // tflops as a share of the device's peak, where that is known
   TenantBytes bytes;
-  std::int64_t memory_limit = 0;  // what the device has for us; 0: not known
-  std::int64_t peak_rss = 0;      // of the process
-  bool skipped = false;           // not finite: the weights were not updated
+  std::int64_t host_pages = 0, disk_pages = 0;  // places for pages off the device
+  std::int64_t moved_out = 0, moved_in = 0;     // page bytes that left the device and came back
+  std::int64_t memory_limit = 0;                // what the device has for us; 0: not known
+  std::int64_t peak_rss = 0;                    // of the process
+  bool skipped = false;                         // not finite: the weights were not updated
 };
 
 // Fills tokens_per_s, tflops and mfu from tokens, seconds.total and the model FLOPs of the step.
@@ -55,7 +57,7 @@ void set_rates(StepRecord& record, double model_flops,
                std::optional<double> peak_flops_per_s = std::nullopt);
 
 // step 12/100 | loss 3.2188 | grad 1.204 | lr 1.00e-04 | 1.25 GiB (8%) | 3210 tok/s | 0.123 TFLOP/s
-// [| MFU 41.2%] [| skipped]
+// [| MFU 41.2%] [| pages 2.10 GiB out, 5.30 GiB in] [| skipped]
 std::string format_step_line(const StepRecord& record);
 
 // One flat object; keys and their meaning are in docs/metrics.md. What is not known or not finite

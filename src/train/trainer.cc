@@ -174,6 +174,7 @@ StepReport Trainer::step(const std::function<bool()>& should_stop) {
   }
 
   gradients_.zero();
+  const AwayBlocks::Moved before = runner_->store().moved();
   double loss_sum = 0;
   std::string nonfinite;  // where the first loss that is not finite was met
   for (const Sample& sample : samples) {
@@ -190,6 +191,9 @@ StepReport Trainer::step(const std::function<bool()>& should_stop) {
                       r.nonfinite_chunk * state_.numerics.chunk_tokens, &sample - samples.data());
   }
   report.loss = loss_sum / static_cast<double>(report.counted);
+  const AwayBlocks::Moved after = runner_->store().moved();
+  report.moved_out = after.out - before.out;
+  report.moved_in = after.in - before.in;
 
   const auto update_start = std::chrono::steady_clock::now();
   report.gradient_norm = optimizer_->gradient_norm(gradients_);

@@ -27,13 +27,15 @@ TEST(Tiers, TrainTheSameBits) {
     const RunDirectory tiered;
     std::vector<std::string> options = {gpu, "--training.steps=3"};
     options.insert(options.end(), where.begin(), where.end());
-    ASSERT_TRUE(ended(tiered.train(options), 0, {"saved out/step-3", "pages on"}));
+    ASSERT_TRUE(ended(tiered.train(options), 0, {"saved out/step-3", "pages on", "GiB in"}));
     options[1] = "--training.steps=6";
     options.push_back("--resume");
     ASSERT_TRUE(ended(tiered.train(options), 0, {"saved out/step-6"}));
     for (const char* file :
          {"out/step-6/model.safetensors", "out/step-6/state/optimizer.safetensors"})
       EXPECT_EQ(read_text(tiered.path(file)), read_text(resident.path(file))) << file;
+    EXPECT_GT(tiered.metrics().back().at("bytes_moved_in").get<double>(), 0);
+    EXPECT_EQ(resident.metrics().back().at("bytes_moved_in").get<double>(), 0);
     EXPECT_LT(tiered.metrics().front().at("bytes_kv_pages").get<double>(),
               resident.metrics().front().at("bytes_kv_pages").get<double>());
   }

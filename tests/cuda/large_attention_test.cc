@@ -16,8 +16,8 @@ namespace {
 constexpr std::int64_t kT = 128, kH = 4, kC = 128, kP = 128;
 // One chunk more than 2^31 elements of keys and values.
 constexpr std::int64_t kTokens = (std::int64_t{1} << 31) / (2 * kH * kC) + 2 * kT;
-// What memory full of bytes 0x3f holds.
-constexpr int kByte = 0x3f;
+// What memory full of bytes 0x3f holds; 0xbf is its negative.
+constexpr int kPlus = 0x3f, kMinus = 0xbf;
 double filled(DType t) { return t == DType::kBF16 ? 0.74609375 : 0.74705879; }
 
 double at(const std::vector<std::byte>& bytes, DType t, std::int64_t i) {
@@ -28,7 +28,8 @@ double at(const std::vector<std::byte>& bytes, DType t, std::int64_t i) {
 
 class LargeAttention : public OnGpu {
  protected:
-  // All queries are zero, so each sees all its keys with the same weight.
+  // One page beyond 2^31 elements has keys like the queries, and values of another sign; all others
+  // have the opposite. So who sees that page sees nothing else, and gives it all its gradient.
   void run(DType compute, const std::vector<std::int64_t>& documents) {
     const SequenceLayout layout{kTokens, kT, kP, documents};
     VisitLists lists;
@@ -50,12 +51,16 @@ class LargeAttention : public OnGpu {
     const PagesView kv = pages(compute), gradients = pages(DType::kF32);
     const auto bytes_of_pool = static_cast<std::size_t>(layout.pages() * kv.page_bytes);
     gpu().stream().synchronize();  // the memory is zeroed by now
-    ASSERT_EQ(cudaMemset(kv.base, kByte, bytes_of_pool), cudaSuccess);
+    const std::int64_t found = layout.pages() - 2;
+    ASSERT_EQ(cudaMemset(kv.base, kMinus, bytes_of_pool), cudaSuccess);
+    ASSERT_EQ(cudaMemset(kv.plane(found, 0), kPlus, static_cast<std::size_t>(kv.page_bytes)),
+              cudaSuccess);
     const View q = make(compute, {kT, kH, kC}), dout = make(compute, q.shape()),
                out = make(compute, q.shape()), dq = make(compute, q.shape()),
                lse = make(DType::kF32, {kH, kT});
     gpu().stream().synchronize();
-    ASSERT_EQ(cudaMemset(dout.data(), kByte, static_cast<std::size_t>(dout.bytes())), cudaSuccess);
+    for (const View& x : {q, dout})
+      ASSERT_EQ(cudaMemset(x.data(), kPlus, static_cast<std::size_t>(x.bytes())), cudaSuccess);
     ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
     const View scratch = make(
         DType::kF32, {paged_attention_scratch_elements(stream(), {kT, kH, kH, kC, kP, compute})});
@@ -65,19 +70,23 @@ class LargeAttention : public OnGpu {
 
     const std::vector<std::byte> got_out = bytes(out), got_lse = bytes(lse);
     const std::int64_t chunk = layout.chunk_begin(layout.chunks() - 1);
-    double weights = 0;  // of a key that all queries of the first document see
+    const double value = filled(compute), score = 0.5 * static_cast<double>(kC) * value * value;
+    std::int64_t seeing = 0;
     for (std::int64_t t = 0; t < kT; ++t) {
-      const auto keys = static_cast<double>(chunk + t + 1 - layout.document_start(chunk + t));
-      if (layout.document_start(chunk + t) == 0) weights += 1 / keys;
-      EXPECT_NEAR(at(got_lse, DType::kF32, t), std::log(keys), 1e-3) << t;
-      // Matrix units cut sums off rather than round them: of two million equal terms, 1.5% is lost.
-      EXPECT_NEAR(at(got_out, compute, t * kH * kC), filled(compute), 0.015) << t;
+      const bool sees = layout.document_start(chunk + t) == 0;
+      seeing += sees ? 1 : 0;
+      const auto own = static_cast<double>(chunk + t + 1 - layout.document_start(chunk + t));
+      EXPECT_NEAR(at(got_lse, DType::kF32, t), sees ? score + std::log(kP) : -score + std::log(own),
+                  0.1)
+          << t;
+      EXPECT_NEAR(at(got_out, compute, t * kH * kC), sees ? value : -value, 0.01) << t;
     }
-    for (const std::int64_t page : {std::int64_t{0}, layout.pages() / 2, layout.pages() - 2}) {
-      const View values(gradients.plane(page, 1), DType::kF32, {kH * kC});
-      EXPECT_NEAR(at(bytes(values), DType::kF32, 7) / (weights * filled(compute)), 1, 0.02)
-          << "page " << page;
-    }
+    const auto gradient = [&](std::int64_t page) {
+      return at(bytes(View(gradients.plane(page, 1), DType::kF32, {kH * kC})), DType::kF32, 7);
+    };
+    EXPECT_NEAR(gradient(found) / (value * static_cast<double>(seeing) / kP), 1, 0.02);
+    for (const std::int64_t page : {std::int64_t{0}, found / 2, found - 1})
+      EXPECT_NEAR(gradient(page), 0, 1e-6) << page;
   }
 };
 
@@ -87,23 +96,33 @@ TEST_F(LargeAttention, F32Past2To31) { run(DType::kF32, {0}); }
 
 class LargeLossHead : public OnGpu {};
 
+// The last rows, whose logits lie beyond 2^31 elements, give what they give alone.
 TEST_F(LargeLossHead, LogitsPast2To31) {
-  const std::int64_t V = 131072, D = 64, T = (std::int64_t{1} << 31) / V + 64;
-  const View w = random(DType::kBF16, {V, D}), row = random(DType::kBF16, {1, D});
-  // Every token is the same, so all losses and gradients are.
-  const View x = make(DType::kBF16, {T, D}), dx = make(DType::kBF16, {T, D}),
-             dw = make(DType::kF32, {V, D}), losses = make(DType::kF32, {T}),
-             correct = make(DType::kI32, {T}), targets = make(DType::kI32, {T});
-  for (std::int64_t t = 0; t < T; ++t) convert(stream(), {row, x.rows(t, 1)});
-  const View scratch =
-      make(DType::kF32, {loss_head_scratch_elements(stream(), {T, w, DType::kBF16})});
-  loss_head(stream(), {x, w, targets, losses, correct, dx, dw, 1.0f, T, scratch});
-  const std::vector<std::byte> all = bytes(losses), gradients = bytes(dx);
-  EXPECT_TRUE(std::isfinite(at(all, DType::kF32, 0)));
-  for (std::int64_t t = 0; t < T; ++t) {
-    ASSERT_EQ(at(all, DType::kF32, t), at(all, DType::kF32, 0)) << t;
-    ASSERT_EQ(at(gradients, DType::kBF16, t * D + 5), at(gradients, DType::kBF16, 5)) << t;
+  const std::int64_t V = 131072, D = 64, last = 64, more = (std::int64_t{1} << 31) / V,
+                     T = more + last;
+  const View w = random(DType::kBF16, {V, D}), alone = random(DType::kBF16, {last, D});
+  const View x = make(DType::kBF16, {T, D});
+  convert(stream(), {alone, x.rows(more, last)});
+  const auto run = [&](const View& rows, const View& losses, const View& dx) {
+    const std::int64_t n = rows.dim(0);
+    const View scratch =
+        make(DType::kF32, {loss_head_scratch_elements(stream(), {n, w, DType::kBF16})});
+    loss_head(stream(), {rows, w, make(DType::kI32, {n}), losses, make(DType::kI32, {n}), dx,
+                         make(DType::kF32, {V, D}), 1.0f, n, scratch});
+  };
+  const View losses = make(DType::kF32, {T}), dx = make(DType::kBF16, {T, D}),
+             losses_alone = make(DType::kF32, {last}), dx_alone = make(DType::kBF16, {last, D});
+  run(x, losses, dx);
+  run(alone, losses_alone, dx_alone);
+  const std::vector<std::byte> got = bytes(losses.rows(more, last)), want = bytes(losses_alone),
+                               got_dx = bytes(dx.rows(more, last)), want_dx = bytes(dx_alone);
+  for (std::int64_t t = 0; t < last; ++t) {
+    EXPECT_NEAR(at(got, DType::kF32, t), at(want, DType::kF32, t), 0.05) << t;
+    EXPECT_NEAR(at(got_dx, DType::kBF16, t * D + 5), at(want_dx, DType::kBF16, t * D + 5), 0.05)
+        << t;
   }
+  // Rows of zeros: every token is as likely.
+  EXPECT_NEAR(at(bytes(losses.rows(0, 1)), DType::kF32, 0), std::log(V), 1e-3);
 }
 
 }  // namespace

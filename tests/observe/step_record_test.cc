@@ -64,6 +64,14 @@ TEST(StepRecord, Line) {
             "250 TFLOP/s | MFU 25.0%");
 }
 
+TEST(StepRecord, LineTellsOfPagesThatMoved) {
+  StepRecord r = example();
+  EXPECT_EQ(format_step_line(r).find("pages"), std::string::npos);
+  r.moved_out = 1LL << 30;
+  r.moved_in = 5LL << 29;
+  EXPECT_NE(format_step_line(r).find(" | pages 1.00 GiB out, 2.50 GiB in"), std::string::npos);
+}
+
 TEST(StepRecord, LineWithoutLimit) {
   StepRecord r = example();
   r.memory_limit = 0;

@@ -69,7 +69,7 @@ const GemmPlan& GemmPlans::find(Stream& stream, const Gemm& g) {
   std::unique_ptr<GemmPlan>& slot = plans_[g.shape];
   if (slot) return *slot;
   std::unique_ptr<GemmPlan> plan = make_plan(g.shape);
-  const cublasLtHandle_t blas = libraries_of(stream).blas();
+  auto* const blas = libraries_of(stream).blas();
   if (!replay(blas, g, *plan))
     plan->algorithm =
         measuring_
