@@ -58,7 +58,8 @@ PageSpread spread_pages(const SequenceLayout& layout, const StepSchedule& schedu
       throw Error(
           fmt::format("{} for pages on the device: one layer's pages of {} tokens need {}",
                       text(std::max<std::int64_t>(budget.device, 0)), layout.tokens, text(needed)),
-          "raise memory.gpu, shorten training.context, or make training.chunk smaller");
+          "raise memory.gpu (--page-memory in bench step), shorten the context, or make the chunk "
+          "smaller");
     const double share = static_cast<double>(spare) / static_cast<double>(all - needed);
     const auto grown = [&](std::int64_t from, std::int64_t to) {
       return from + static_cast<std::int64_t>(static_cast<double>(to - from) * share);
@@ -91,7 +92,8 @@ PageSpread spread_pages(const SequenceLayout& layout, const StepSchedule& schedu
                     "allowed on disk",
                     text(spread.host_bytes + spread.disk_bytes), text(spread.host_bytes),
                     text(budget.disk)),
-        "raise memory.host or memory.disk (with memory.disk_path), or shorten training.context");
+        "raise memory.host or memory.disk with memory.disk_path (in bench step: --host-memory, "
+        "--disk-memory, --disk-path), or shorten the context");
   return spread;
 }
 

@@ -62,16 +62,17 @@ fs::path kernel_cache_file() {
   return {};
 }
 
-Choices remembered_choices(const fs::path& file, const std::string& machine) {
+ops::KernelChoices remembered_choices(const fs::path& file, const std::string& machine) {
   const Json json = read(file);
-  Choices choices;
+  ops::KernelChoices choices;
   if (const auto found = json.find(machine); found != json.end() && found->is_object())
     for (const auto& [what, how] : found->items())
       if (how.is_string()) choices[what] = how.get<std::string>();
   return choices;
 }
 
-Choices remember_choices(const fs::path& file, const std::string& machine, const Choices& choices) {
+ops::KernelChoices remember_choices(const fs::path& file, const std::string& machine,
+                                    const ops::KernelChoices& choices) {
   if (file.empty()) {
     log_warning("no HOME: measured kernels are not remembered for the next run");
     return choices;
@@ -81,7 +82,7 @@ Choices remember_choices(const fs::path& file, const std::string& machine, const
     const FileLock lock(file.string() + ".lock");
     Json json = read(file);
     if (!json[machine].is_object()) json[machine] = Json::object();
-    Choices standing;
+    ops::KernelChoices standing;
     for (const auto& [what, how] : choices) {
       Json& entry = json[machine][what];
       if (!entry.is_string()) entry = how;

@@ -7,19 +7,19 @@
 #pragma once
 
 #include <filesystem>
-#include <map>
 #include <string>
+
+#include "ops/kernel_choices.h"
 
 namespace longstride {
 
-using Choices = std::map<std::string, std::string>;
-
 // Empty where the environment names no place.
 std::filesystem::path kernel_cache_file();
-Choices remembered_choices(const std::filesystem::path& file, const std::string& machine);
+ops::KernelChoices remembered_choices(const std::filesystem::path& file,
+                                      const std::string& machine);
 // Adds to what the file holds, and gives what it holds for `choices` then: where another run was
 // quicker, its choice stands. Other machines' entries stay.
-Choices remember_choices(const std::filesystem::path& file, const std::string& machine,
-                         const Choices& choices);
+ops::KernelChoices remember_choices(const std::filesystem::path& file, const std::string& machine,
+                                    const ops::KernelChoices& choices);
 
 }  // namespace longstride

@@ -102,11 +102,11 @@ StepRunner::StepRunner(const ModelConfig& config, const ParameterSet& weights,
 
 StepRunner::~StepRunner() = default;
 
-const Choices& StepRunner::choose_kernels() {
+const ops::KernelChoices& StepRunner::choose_kernels() {
   Stream& stream = device_.stream();
   if (!ops::chooses_kernels(stream)) return numerics_.choices;
   const std::string machine = fmt::format("{}, {}", numerics_.device, numerics_.kernels);
-  Choices known = remembered_choices(kernel_cache_file(), machine);
+  ops::KernelChoices known = remembered_choices(kernel_cache_file(), machine);
   for (const auto& [what, how] : numerics_.choices) known[what] = how;
   try {
     ops::use_kernel_choices(stream, known);

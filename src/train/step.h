@@ -60,7 +60,7 @@ class StepRunner {
   // Measures, on a short sequence of noise, what the device can choose among and the record does
   // not name yet, and remembers it for other runs (train/kernel_cache.h). Gives all choices, for
   // the record. Zeroes the gradients.
-  const Choices& choose_kernels();
+  const ops::KernelChoices& choose_kernels();
 
   const StepMemory& memory() const { return plan_.memory; }
   const KvStore& store() const { return *store_; }

@@ -180,7 +180,7 @@ TEST(StepOnCudaBits, MeasuredKernelsAreRememberedAndReplayed) {
     ParameterSet gradients(gpu(), c.config, DType::kF32, "gradients");
     StepRunner runner(c.config, *weights, gradients, numerics,
                       {static_cast<std::int64_t>(c.tokens.size()), plan.keep, plan.rebuild});
-    const Choices choices = runner.choose_kernels();
+    const ops::KernelChoices choices = runner.choose_kernels();
     EXPECT_TRUE(
         std::ranges::all_of(on_host(gradients), [](std::byte b) { return b == std::byte{}; }));
     if (bytes != nullptr) {
@@ -192,7 +192,7 @@ TEST(StepOnCudaBits, MeasuredKernelsAreRememberedAndReplayed) {
     return choices;
   };
   std::vector<std::byte> first;
-  const Choices choices = measure(&first);
+  const ops::KernelChoices choices = measure(&first);
   EXPECT_GE(choices.size(), 10u);
   EXPECT_EQ(measure(nullptr), choices);
   numerics.choices = choices;

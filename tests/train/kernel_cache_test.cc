@@ -20,9 +20,10 @@ TEST(KernelCache, RemembersByMachineAndAdds) {
   remember_choices(file, "two", {{"a", "9"}});
   // What is there stands, and whoever comes later gets it.
   EXPECT_EQ(remember_choices(file, "one", {{"b", "3"}, {"c", "4"}}),
-            (Choices{{"b", "2"}, {"c", "4"}}));
-  EXPECT_EQ(remembered_choices(file, "one"), (Choices{{"a", "1"}, {"b", "2"}, {"c", "4"}}));
-  EXPECT_EQ(remembered_choices(file, "two"), (Choices{{"a", "9"}}));
+            (ops::KernelChoices{{"b", "2"}, {"c", "4"}}));
+  EXPECT_EQ(remembered_choices(file, "one"),
+            (ops::KernelChoices{{"a", "1"}, {"b", "2"}, {"c", "4"}}));
+  EXPECT_EQ(remembered_choices(file, "two"), (ops::KernelChoices{{"a", "9"}}));
   EXPECT_TRUE(remembered_choices(file, "three").empty());
 }
 
@@ -32,8 +33,9 @@ TEST(KernelCache, DamageIsMeasuredAnewAndReplaced) {
     const fs::path file = directory.write_text("kernels.json", text);
     EXPECT_TRUE(remembered_choices(file, "one").empty()) << text;
     for (const char* machine : {"one", "two"}) {
-      EXPECT_EQ(remember_choices(file, machine, {{"a", "1"}}), (Choices{{"a", "1"}})) << text;
-      EXPECT_EQ(remembered_choices(file, machine), (Choices{{"a", "1"}})) << text;
+      EXPECT_EQ(remember_choices(file, machine, {{"a", "1"}}), (ops::KernelChoices{{"a", "1"}}))
+          << text;
+      EXPECT_EQ(remembered_choices(file, machine), (ops::KernelChoices{{"a", "1"}})) << text;
     }
   }
 }
@@ -41,9 +43,9 @@ TEST(KernelCache, DamageIsMeasuredAnewAndReplaced) {
 TEST(KernelCache, APlaceThatCannotBeWrittenStopsNothing) {
   const TempDirectory directory;
   const fs::path blocked = directory.write_text("file", "") / "kernels.json";
-  EXPECT_EQ(remember_choices(blocked, "one", {{"a", "1"}}), (Choices{{"a", "1"}}));
+  EXPECT_EQ(remember_choices(blocked, "one", {{"a", "1"}}), (ops::KernelChoices{{"a", "1"}}));
   EXPECT_TRUE(remembered_choices(blocked, "one").empty());
-  EXPECT_EQ(remember_choices({}, "one", {{"a", "1"}}), (Choices{{"a", "1"}}));
+  EXPECT_EQ(remember_choices({}, "one", {{"a", "1"}}), (ops::KernelChoices{{"a", "1"}}));
   EXPECT_TRUE(remembered_choices({}, "one").empty());
 }
 

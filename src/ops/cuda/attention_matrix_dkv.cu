@@ -247,7 +247,10 @@ void launch_matrix_dkv(cudaStream_t stream, const MatrixBackward& a, const Devic
     if constexpr (kC <= 128)
       if (room >= DkvTiles<kC, 64>::kBytes)
         return launch<DkvTiles<kC, 64>>(stream, a, gradients, gradient_type);
-    if constexpr (kC >= 128) launch<DkvTiles<kC, 32>>(stream, a, gradients, gradient_type);
+    if constexpr (kC >= 128)
+      launch<DkvTiles<kC, 32>>(stream, a, gradients, gradient_type);
+    else
+      LS_CHECK(false, "{} bytes of shared memory a block, heads of {}", room, kC);
   });
 }
 
