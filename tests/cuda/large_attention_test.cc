@@ -16,9 +16,10 @@ namespace {
 constexpr std::int64_t kT = 128, kH = 4, kC = 128, kP = 128;
 // One chunk more than 2^31 elements of keys and values.
 constexpr std::int64_t kTokens = (std::int64_t{1} << 31) / (2 * kH * kC) + 2 * kT;
-// What memory full of bytes 0x3f holds; 0xbf is its negative.
+// What memory full of such bytes holds.
 constexpr int kPlus = 0x3f, kMinus = 0xbf;
-double filled(DType t) { return t == DType::kBF16 ? 0.74609375 : 0.74705879; }
+double plus(DType t) { return t == DType::kBF16 ? 0.74609375 : 0.74705879; }
+double minus(DType t) { return t == DType::kBF16 ? -1.4921875 : -1.49803913; }
 
 double at(const std::vector<std::byte>& bytes, DType t, std::int64_t i) {
   return t == DType::kBF16
@@ -28,8 +29,8 @@ double at(const std::vector<std::byte>& bytes, DType t, std::int64_t i) {
 
 class LargeAttention : public OnGpu {
  protected:
-  // One page beyond 2^31 elements has keys like the queries, and values of another sign; all others
-  // have the opposite. So who sees that page sees nothing else, and gives it all its gradient.
+  // One page beyond 2^31 elements has keys like the queries, and positive values; all others have
+  // negative ones. So who sees that page sees nothing else, and gives it all its gradient.
   void run(DType compute, const std::vector<std::int64_t>& documents) {
     const SequenceLayout layout{kTokens, kT, kP, documents};
     VisitLists lists;
@@ -70,16 +71,17 @@ class LargeAttention : public OnGpu {
 
     const std::vector<std::byte> got_out = bytes(out), got_lse = bytes(lse);
     const std::int64_t chunk = layout.chunk_begin(layout.chunks() - 1);
-    const double value = filled(compute), score = 0.5 * static_cast<double>(kC) * value * value;
+    const double value = plus(compute), other = minus(compute),
+                 score = 0.5 * static_cast<double>(kC) * value;  // times the key's value
     std::int64_t seeing = 0;
     for (std::int64_t t = 0; t < kT; ++t) {
       const bool sees = layout.document_start(chunk + t) == 0;
       seeing += sees ? 1 : 0;
       const auto own = static_cast<double>(chunk + t + 1 - layout.document_start(chunk + t));
-      EXPECT_NEAR(at(got_lse, DType::kF32, t), sees ? score + std::log(kP) : -score + std::log(own),
-                  0.1)
+      EXPECT_NEAR(at(got_lse, DType::kF32, t),
+                  sees ? score * value + std::log(kP) : score * other + std::log(own), 0.1)
           << t;
-      EXPECT_NEAR(at(got_out, compute, t * kH * kC), sees ? value : -value, 0.01) << t;
+      EXPECT_NEAR(at(got_out, compute, t * kH * kC), sees ? value : other, 0.01) << t;
     }
     const auto gradient = [&](std::int64_t page) {
       return at(bytes(View(gradients.plane(page, 1), DType::kF32, {kH * kC})), DType::kF32, 7);
