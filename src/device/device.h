@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "device/mover.h"
+
 namespace longstride {
 
 enum class DeviceKind : std::uint8_t { kCpu, kCuda, kShapes };
@@ -41,6 +43,8 @@ class Memory {
   virtual ~Memory() = default;
   virtual std::byte* data() const = 0;
   virtual std::int64_t bytes() const = 0;
+  // Host memory may be made ready in the background: waits until these bytes are.
+  virtual void prepare(std::int64_t /*offset*/, std::int64_t /*bytes*/) {}
 };
 
 // Something a device did, in nanoseconds of one clock.
@@ -72,9 +76,14 @@ class Device {
   // Throws Error (what was asked, what is free) when the device has not that much.
   virtual std::unique_ptr<Memory> allocate(std::int64_t bytes, const std::string& what) = 0;
   // Memory of the host that copies to and from the device go through quickly.
-  virtual std::unique_ptr<Memory> allocate_host(std::int64_t bytes, const std::string& what) {
+  // It is used in `unit`s, none of which is looked at before Memory::prepare says it is ready.
+  virtual std::unique_ptr<Memory> allocate_host(std::int64_t bytes, std::int64_t unit,
+                                                const std::string& what) {
+    static_cast<void>(unit);
     return allocate(bytes, what);
   }
+  // Copies beside computing; null on the shapes device. Any number; each for one thread.
+  virtual std::unique_ptr<Mover> make_mover() = 0;
   // In the order of the stream. `host` holds the data when copy_to_host returns, or after the
   // stream's next synchronize() where it may come later; it may change once copy_from_host returns.
   virtual void copy_to_host(void* host, const void* device, std::int64_t bytes) = 0;

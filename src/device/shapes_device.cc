@@ -28,6 +28,7 @@ class ShapesDevice final : public Device {
     LS_CHECK(bytes >= 0, "{} bytes for {}", bytes, what);
     return std::make_unique<ShapesMemory>(bytes);
   }
+  std::unique_ptr<Mover> make_mover() override { return nullptr; }
   void copy_to_host(void*, const void*, std::int64_t bytes) override {
     LS_CHECK(false, "{} bytes read from a device of shapes, which holds no values", bytes);
   }

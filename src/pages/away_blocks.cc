@@ -16,9 +16,10 @@ AwayBlocks::AwayBlocks(Device& device, std::int64_t page_bytes, std::int64_t pag
       what_(what) {
   const std::int64_t places = room.host_blocks + room.disk_blocks;
   if (room.host_blocks > 0)
-    host_ = device.allocate_host(room.host_blocks * block_bytes(), what + " in host memory");
+    host_ = device.allocate_host(room.host_blocks * block_bytes(), block_bytes(),
+                                 what + " in host memory");
   if (room.disk_blocks > 0) {
-    bounce_ = device.allocate_host(block_bytes(), what + " on their way to disk");
+    bounce_ = device.allocate_host(block_bytes(), block_bytes(), what + " on their way to disk");
     file_ = std::make_unique<PageFile>(room.disk_directory, room.disk_blocks * block_bytes());
     checksums_.resize(static_cast<std::size_t>(room.disk_blocks * pages_per_block));
   }

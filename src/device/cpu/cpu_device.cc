@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/sizes.h"
 #include "device/cpu/available_memory.h"
+#include "device/cpu/cpu_mover.h"
 #include "device/device.h"
 
 namespace longstride {
@@ -94,6 +95,8 @@ class CpuDevice final : public Device {
     }
     return std::make_unique<CpuMemory>(bytes, what, allocated_);
   }
+
+  std::unique_ptr<Mover> make_mover() override { return make_cpu_mover(); }
 
   void copy_to_host(void* host, const void* device, std::int64_t bytes) override {
     if (bytes > 0) std::memcpy(host, device, static_cast<std::size_t>(bytes));

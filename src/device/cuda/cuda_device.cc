@@ -9,6 +9,7 @@
 #include "base/sizes.h"
 #include "device/cuda/activity.h"
 #include "device/cuda/check.h"
+#include "device/cuda/cuda_mover.h"
 #include "device/cuda/cuda_stream.h"
 #include "device/device.h"
 
@@ -132,9 +133,11 @@ class CudaDevice final : public Device {
     return std::make_unique<CudaMemory>(bytes, stream_->handle(), allocated_);
   }
 
-  std::unique_ptr<Memory> allocate_host(std::int64_t bytes, const std::string& what) override {
+  std::unique_ptr<Memory> allocate_host(std::int64_t bytes, std::int64_t /*unit*/,
+                                        const std::string& what) override {
     return std::make_unique<PinnedMemory>(bytes, what);
   }
+  std::unique_ptr<Mover> make_mover() override { return cuda::make_cuda_mover(*stream_); }
 
   void copy_to_host(void* host, const void* device, std::int64_t bytes) override {
     if (bytes == 0) return;

@@ -1,0 +1,10 @@
+// Copies on the CPU: done when the call returns, so that nobody has to wait for anything.
+#pragma once
+
+#include "device/mover.h"
+
+namespace longstride {
+
+std::unique_ptr<Mover> make_cpu_mover();
+
+}  // namespace longstride

@@ -1,0 +1,71 @@
+// Copies between host and device that run beside computing. Three lanes: the stream that computes,
+// and one for copies each way. What a lane is given runs in order; between lanes only marks and
+// waits give order. This is movement alone: what goes where is decided elsewhere (src/pages).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+namespace longstride {
+
+enum class Lane : std::uint8_t { kCompute, kFromHost, kToHost };
+inline constexpr int kLanes = 3;
+
+// A point in a lane: everything that the lane was given before. 0: nothing.
+struct Mark {
+  Lane lane = Lane::kCompute;
+  std::uint64_t number = 0;
+  bool operator==(const Mark&) const = default;
+};
+
+// Why one lane waits for another: each is a place in the code, so that a test can leave one out and
+// must notice.
+enum class WaitSite : std::uint8_t {
+  kUseAfterFetch,        // computing: the page has come
+  kCreateAfterEviction,  // computing: what the new page's slots held has left
+  kFetchAfterUse,        // from host: nobody computes on what the slots held
+  kFetchAfterEviction,   // from host: what the slots held has left
+  kFetchAfterWrite,      // from host: the copy off the device is complete
+  kEvictAfterUse,        // to host: what is computed on the page is done
+  kEvictAfterFetch,      // to host: the page had come
+  kWriteAfterFetch,      // to host: who was in that place has been read
+};
+inline constexpr int kWaitSites = 8;
+
+struct MoveTimes {
+  double from_host_s = 0, to_host_s = 0;  // the copy lanes were busy
+  double blocked_s = 0;                   // computing waited for copies
+};
+
+// For one thread, but wait_on_host from any.
+class Mover {
+ public:
+  virtual ~Mover() = default;
+
+  virtual Mark mark(Lane lane) = 0;
+  // What `lane` is given from now on begins after `mark`.
+  virtual void wait(Lane lane, Mark mark, WaitSite site) = 0;
+  // Returns when `mark` has passed.
+  virtual void wait_on_host(Mark mark) = 0;
+
+  struct Copy {
+    std::byte* to = nullptr;
+    const std::byte* from = nullptr;
+    std::int64_t bytes = 0;
+  };
+  // In kFromHost or kToHost; host memory is what Device::allocate_host gave. In any order among
+  // themselves.
+  virtual void copy(Lane lane, std::span<const Copy> copies) = 0;
+  // Computing is about to touch memory that copies touch as well, or does until its next mark.
+  // Changes nothing; for those who watch.
+  virtual void computing_on(const std::byte* /*memory*/, std::int64_t /*bytes*/, bool /*writes*/) {}
+
+  // Returns when all lanes have done everything.
+  virtual void finish() = 0;
+  // Since the last call, without what is still under way.
+  virtual MoveTimes take_times() = 0;
+};
+
+}  // namespace longstride
