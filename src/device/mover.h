@@ -29,10 +29,11 @@ enum class WaitSite : std::uint8_t {
   kFetchAfterEviction,   // from host: what the slots held has left
   kFetchAfterWrite,      // from host: the copy off the device is complete
   kEvictAfterUse,        // to host: what is computed on the page is done
-  kEvictAfterFetch,      // to host: the page had come
   kWriteAfterFetch,      // to host: who was in that place has been read
+  kDiskWriteAfterCopy,   // the disk: what it writes has left the device
+  kBufferAfterFetch,     // the disk, or to host: who was in that buffer has been read
 };
-inline constexpr int kWaitSites = 8;
+inline constexpr int kWaitSites = 9;
 
 struct MoveTimes {
   double from_host_s = 0, to_host_s = 0;  // the copy lanes were busy
@@ -48,7 +49,7 @@ class Mover {
   // What `lane` is given from now on begins after `mark`.
   virtual void wait(Lane lane, Mark mark, WaitSite site) = 0;
   // Returns when `mark` has passed.
-  virtual void wait_on_host(Mark mark) = 0;
+  virtual void wait_on_host(Mark mark, WaitSite site) = 0;
 
   struct Copy {
     std::byte* to = nullptr;

@@ -82,9 +82,11 @@ Lease layer_forward(const LayerPass& pass, Lease x_TD, KeptLayer* kept) {
     lse_HT = ctx.take_f32("lse", {s.H, s.T});
     {
       const Lease scratch = attention_scratch(pass);
-      ops::paged_attention_forward(ctx.stream(),
-                                   {q_THC, pass.kv, pass.visits, attention_THC, lse_HT,
-                                    attention_scale(ctx.config), scratch, ctx.exact});
+      for_parts(pass.pages, [&](const KeyPart& part) {
+        ops::paged_attention_forward(ctx.stream(),
+                                     {q_THC, pass.kv, pass.visits, attention_THC, lse_HT,
+                                      attention_scale(ctx.config), scratch, ctx.exact, part});
+      });
     }
     if (kept != nullptr && !keep_raw_q) kept->q_THC = std::move(q_THC);
   }

@@ -6,6 +6,7 @@
 // the pages.
 #pragma once
 
+#include "attention/parts.h"
 #include "model/chunk.h"
 #include "model/parameters.h"
 #include "tensor/pages_view.h"
@@ -26,6 +27,7 @@ struct LayerPass {
   const LayerParameters& weights;
   PagesView kv;
   VisitsView visits;
+  PageSource pages = {};
 };
 
 // Stores the chunk's rotated keys and its values into its pages, which exist. Reads x only.

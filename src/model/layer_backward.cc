@@ -57,9 +57,12 @@ Lease attention_backward(const LayerPass& pass, const LayerParameters& g, PagesV
       "attention scratch",
       {ops::paged_attention_scratch_elements(
           ctx.stream(), {T, H, ctx.config.kv_heads, C, pass.kv.page_tokens, ctx.compute})});
-  ops::paged_attention_backward(
-      ctx.stream(), {q_THC, kept.attention_THC, kept.lse_HT, d_attention_THC, pass.kv, kv_gradient,
-                     pass.visits, dq_THC, attention_scale(ctx.config), scratch, ctx.exact});
+  for_parts(pass.pages, [&](const KeyPart& part) {
+    ops::paged_attention_backward(
+        ctx.stream(),
+        {q_THC, kept.attention_THC, kept.lse_HT, d_attention_THC, pass.kv, kv_gradient, pass.visits,
+         dq_THC, attention_scale(ctx.config), scratch, ctx.exact, part});
+  });
   return dq_THC;
 }
 

@@ -4,9 +4,14 @@
 // Every kind of attention is a visit list (tensor/pages_view.h): which pages a query page visits,
 // and from which key on each query sees. Accumulation follows the order of the lists, so the bits
 // do not depend on threads or on where pages lie.
+//
+// Where every query of the chunk sees all keys from one on, a call may be for one part of them
+// (paged_attention_cut): calls for all parts in their order, with outputs and scratch left alone in
+// between, give the bits of one call for everything. Pages of other parts need not be there.
 #pragma once
 
 #include "ops/dispatch.h"
+#include "tensor/key_parts.h"
 #include "tensor/pages_view.h"
 #include "tensor/view.h"
 
@@ -22,6 +27,7 @@ struct PagedAttentionForward {
   View scratch;  // F32, paged_attention_scratch_elements
   bool exact =
       true;  // the same bits every time; else the backward pass may be faster and not repeat
+  KeyPart part = {};
 };
 LS_OP(paged_attention_forward, PagedAttentionForward)
 
@@ -35,6 +41,7 @@ struct PagedAttentionBackward {
   float scale = 1.0f;
   View scratch;       // F32, paged_attention_scratch_elements
   bool exact = true;  // as in the forward pass
+  KeyPart part = {};
 };
 LS_OP(paged_attention_backward, PagedAttentionBackward)
 
@@ -42,6 +49,22 @@ struct PagedAttentionShape {
   std::int64_t tokens = 0, query_heads = 0, kv_heads = 0, head_size = 0, page_tokens = 0;
   DType compute = DType::kF32;  // of q
 };
+
+// How a pass is cut where every query sees all keys from one on.
+struct PagedAttentionPass {
+  PagedAttentionShape shape;
+  bool backward = false, exact = true;
+};
+namespace cpu {
+KeyCut paged_attention_cut(const PagedAttentionPass& pass);
+}
+namespace cuda {
+KeyCut paged_attention_cut(const PagedAttentionPass& pass);
+}
+inline KeyCut paged_attention_cut(DeviceKind runs_on, const PagedAttentionPass& pass) {
+  return runs_on == DeviceKind::kCuda ? cuda::paged_attention_cut(pass)
+                                      : cpu::paged_attention_cut(pass);
+}
 
 // What a device's libraries need for calls of up to `keys` keys, the chunk's own included, is taken
 // before the first step. `shape.tokens` are those of a full chunk.

@@ -3,79 +3,98 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/files.h"
 
 namespace longstride {
 
-AwayBlocks::AwayBlocks(Device& device, std::int64_t page_bytes, std::int64_t pages_per_block,
-                       const AwayRoom& room, const std::string& what)
-    : device_(device),
+AwayBlocks::AwayBlocks(Device& device, Mover* mover, std::int64_t page_bytes,
+                       std::int64_t pages_per_block, const AwayRoom& room, const std::string& what)
+    : mover_(mover),
       page_bytes_(page_bytes),
       pages_per_block_(pages_per_block),
       room_(room),
       what_(what) {
-  const std::int64_t places = room.host_blocks + room.disk_blocks;
   if (room.host_blocks > 0)
     host_ = device.allocate_host(room.host_blocks * block_bytes(), block_bytes(),
                                  what + " in host memory");
-  if (room.disk_blocks > 0) {
-    bounce_ = device.allocate_host(block_bytes(), block_bytes(), what + " on their way to disk");
-    file_ = std::make_unique<PageFile>(room.disk_directory, room.disk_blocks * block_bytes());
-    checksums_.resize(static_cast<std::size_t>(room.disk_blocks * pages_per_block));
-  }
-  for (std::int64_t place = places - 1; place >= 0; --place) free_.push_back(place);
+  if (room.disk_blocks > 0)
+    disk_ = std::make_unique<DiskBuffers>(device, *mover, room.disk_directory, room.disk_blocks,
+                                          block_bytes(), room.disk_buffers, what);
+  for (std::int64_t place = room.blocks() - 1; place >= 0; --place) free_.push_back(place);
+  marks_.resize(static_cast<std::size_t>(room.host_blocks));
+  prepared_.resize(static_cast<std::size_t>(room.host_blocks));
+  copies_.reserve(static_cast<std::size_t>(pages_per_block));
 }
 
 std::int64_t AwayBlocks::take() {
-  LS_CHECK(!free_.empty(), "{}: all {} places are taken", what_,
-           room_.host_blocks + room_.disk_blocks);
+  LS_CHECK(!free_.empty(), "{}: all {} places are taken", what_, room_.blocks());
   const std::int64_t place = free_.back();
   free_.pop_back();
   return place;
 }
 
 void AwayBlocks::give(std::int64_t place) {
+  if (!in_memory(place)) disk_->drop(place - room_.host_blocks);
   // The lowest place is taken next, so that memory is used before the disk.
   free_.insert(std::lower_bound(free_.begin(), free_.end(), place, std::greater<>()), place);
 }
 
-void AwayBlocks::write(std::int64_t place, std::int64_t page, std::int64_t count,
-                       const std::byte* device) {
-  const std::int64_t bytes = count * page_bytes_;
-  moved_.out += bytes;
+std::byte* AwayBlocks::host_at(std::int64_t place) {
+  const auto i = static_cast<std::size_t>(place);
+  if (!prepared_[i]) host_->prepare(place * block_bytes(), block_bytes());
+  prepared_[i] = true;
+  return host_->data() + place * block_bytes();
+}
+
+std::int64_t AwayBlocks::copy(Lane lane, std::byte* host, std::span<const PagePiece> pieces) {
+  std::int64_t bytes = 0;
+  copies_.clear();
+  for (const PagePiece& p : pieces) {
+    std::byte* const there = host + p.page * page_bytes_;
+    copies_.push_back(lane == Lane::kToHost
+                          ? Mover::Copy{there, p.device, p.count * page_bytes_}
+                          : Mover::Copy{p.device, there, p.count * page_bytes_});
+    bytes += copies_.back().bytes;
+  }
+  mover_->copy(lane, copies_);
+  return bytes;
+}
+
+void AwayBlocks::write(std::int64_t place, std::span<const PagePiece> pieces) {
   if (in_memory(place)) {
-    device_.copy_to_host(host_->data() + place * block_bytes() + page * page_bytes_, device, bytes);
+    PageMarks& marks = marks_[static_cast<std::size_t>(place)];
+    mover_->wait(Lane::kToHost, marks.of(Lane::kFromHost), WaitSite::kWriteAfterFetch);
+    moved_.out += copy(Lane::kToHost, host_at(place), pieces);
+    marks.set(mover_->mark(Lane::kToHost));
     return;
   }
-  device_.copy_to_host(bounce_->data(), device, bytes);
-  for (std::int64_t i = 0; i < count; ++i)
-    checksum(place, page + i) =
-        checksum_of_text({reinterpret_cast<const char*>(bounce_->data() + i * page_bytes_),
-                          static_cast<std::size_t>(page_bytes_)});
-  file_->write(bounce_->data(), bytes, file_offset(place, page));
+  const std::int64_t block = place - room_.host_blocks;
+  const std::int64_t bytes = copy(Lane::kToHost, disk_->begin_write(block), pieces);
+  disk_->end_write(block);
+  moved_.out += bytes;
   moved_.to_disk += bytes;
 }
 
-void AwayBlocks::read(std::int64_t place, std::int64_t page, std::int64_t count,
-                      std::byte* device) {
-  const std::int64_t bytes = count * page_bytes_;
-  moved_.in += bytes;
+void AwayBlocks::read(std::int64_t place, std::span<const PagePiece> pieces) {
   if (in_memory(place)) {
-    device_.copy_from_host(device, host_->data() + place * block_bytes() + page * page_bytes_,
-                           bytes);
+    PageMarks& marks = marks_[static_cast<std::size_t>(place)];
+    mover_->wait(Lane::kFromHost, marks.of(Lane::kToHost), WaitSite::kFetchAfterWrite);
+    moved_.in += copy(Lane::kFromHost, host_at(place), pieces);
+    marks.set(mover_->mark(Lane::kFromHost));
     return;
   }
-  file_->read(bounce_->data(), bytes, file_offset(place, page));
-  for (std::int64_t i = 0; i < count; ++i)
-    if (checksum(place, page + i) !=
-        checksum_of_text({reinterpret_cast<const char*>(bounce_->data() + i * page_bytes_),
-                          static_cast<std::size_t>(page_bytes_)}))
-      throw Error(fmt::format("{}: a page came back from {} other than it was written", what_,
-                              room_.disk_directory.string()),
-                  "the disk of memory.disk_path is faulty: choose another and resume from the last "
-                  "checkpoint");
-  device_.copy_from_host(device, bounce_->data(), bytes);
+  const std::int64_t block = place - room_.host_blocks;
+  const std::int64_t bytes = copy(Lane::kFromHost, disk_->begin_read(block), pieces);
+  disk_->end_read(block);
+  moved_.in += bytes;
   moved_.from_disk += bytes;
+}
+
+bool AwayBlocks::read_ahead(std::int64_t place) {
+  return in_memory(place) || disk_->read_ahead(place - room_.host_blocks);
+}
+
+void AwayBlocks::finish() {
+  if (disk_) disk_->finish();
 }
 
 }  // namespace longstride

@@ -3,68 +3,100 @@
 namespace longstride {
 namespace {
 
-// Pages that a layer's task reads or writes.
-PageRun used_by(const Task& task) { return task.only_kv ? task.appended : task.visited; }
+std::unique_ptr<Mover> needed(Device& device, const KvRoom& room, std::unique_ptr<Mover> mover) {
+  if (room.kv_away.blocks() + room.gradient_away.blocks() == 0) return nullptr;
+  return mover ? std::move(mover) : device.make_mover();
+}
+
+TieredPages make_pages(Device& device, Mover* mover, const KvShape& shape, const KvRoom& room,
+                       bool gradients) {
+  const AwayRoom& away = gradients ? room.gradient_away : room.kv_away;
+  return {device, away.blocks() > 0 ? mover : nullptr,
+          TieredShape{shape.layers, room.logical_pages, room.pages_per_chunk,
+                      gradients ? shape.gradient_page_bytes() : shape.page_bytes(),
+                      gradients ? room.gradient_pages : room.kv_pages, away},
+          gradients ? "KV gradient pages" : "KV pages"};
+}
+
+bool is_backward(const Task& task) { return task.kind == TaskKind::kLayerBackward; }
 
 }  // namespace
 
-KvStore::KvStore(Device& device, const KvShape& shape, const KvRoom& room)
+KvStore::KvStore(Device& device, const KvShape& shape, const KvRoom& room,
+                 std::unique_ptr<Mover> mover)
     : shape_(shape),
-      pages_per_chunk_(room.pages_per_chunk),
-      kv_(device,
-          {shape.layers, room.logical_pages, room.pages_per_chunk, shape.page_bytes(),
-           room.kv_pages, room.kv_away},
-          "KV pages"),
-      gradients_(device,
-                 {shape.layers, room.logical_pages, room.pages_per_chunk,
-                  shape.gradient_page_bytes(), room.gradient_pages, room.gradient_away},
-                 "KV gradient pages") {}
+      mover_(needed(device, room, std::move(mover))),
+      kv_(make_pages(device, mover_.get(), shape, room, false)),
+      gradients_(make_pages(device, mover_.get(), shape, room, true)) {}
 
 void KvStore::begin(const StepSchedule& schedule) {
-  std::vector<std::vector<BlockUse>> kv(static_cast<std::size_t>(shape_.layers)), gradients = kv;
+  std::vector<PageUse> kv, gradients;
+  const auto visit = [&](const Task& task, PageRun pages) {
+    kv.push_back({.layer = task.layer, .pages = pages});
+    if (is_backward(task))
+      gradients.push_back(
+          {.layer = task.layer, .pages = pages, .creates = true, .zeroed = true, .changes = true});
+  };
   for (const Episode& episode : schedule.episodes)
     for (const Task& task : episode.tasks) {
       if (task.layer < 0) continue;
-      const PageRun used = used_by(task);
-      const BlockUse use{task.position, used.begin / pages_per_chunk_,
-                         (used.end - 1) / pages_per_chunk_};
-      kv[static_cast<std::size_t>(task.layer)].push_back(use);
-      if (task.kind == TaskKind::kLayerBackward)
-        gradients[static_cast<std::size_t>(task.layer)].push_back(use);
+      if (task.append)
+        kv.push_back({.layer = task.layer, .pages = task.appended, .creates = true, .all_new = true, .changes = true});
+      if (task.only_kv) continue;
+      if (!comes_in_parts()) visit(task, task.visited);
+      for (const KeyPart& part : comes_in_parts() ? task.parts : std::vector<KeyPart>{})
+        visit(task, {part.begin / shape_.page_tokens,
+                     (part.end + shape_.page_tokens - 1) / shape_.page_tokens});
     }
   kv_.begin(std::move(kv));
   gradients_.begin(std::move(gradients));
+  next_kv_ = next_gradient_ = 0;
+  appended_ = -1;
+}
+
+void KvStore::enter_visited(const Task& task) {
+  kv_.enter(next_kv_++);
+  if (is_backward(task)) gradients_.enter(next_gradient_++);
+}
+
+void KvStore::leave_visited(const Task& task) {
+  kv_.leave(next_kv_ - 1);
+  if (is_backward(task)) gradients_.leave(next_gradient_ - 1);
 }
 
 void KvStore::enter(const Task& task) {
-  const PageRun used = used_by(task);
-  kv_.enter({.position = task.position,
-             .layer = task.layer,
-             .used = used,
-             .created = task.append ? task.appended : PageRun{used.begin, used.begin}});
-  if (task.kind == TaskKind::kLayerBackward)
-    gradients_.enter({.position = task.position,
-                      .layer = task.layer,
-                      .used = used,
-                      .created = used,
-                      .existing_may_be_created = true,
-                      .zeroed = true,
-                      .changes = true});
+  if (task.append) {
+    appended_ = next_kv_++;
+    kv_.enter(appended_);
+  }
+  if (!task.only_kv && !comes_in_parts()) enter_visited(task);
+}
+
+void KvStore::enter_part(const Task& task, std::size_t part) {
+  if (part > 0) leave_visited(task);
+  enter_visited(task);
 }
 
 void KvStore::leave(const Task& task) {
+  if (!task.only_kv) leave_visited(task);
+  if (task.append) kv_.leave(appended_);
   if (task.freed.size() == 0) return;
   kv_.release(task.layer, task.freed);
   gradients_.release(task.layer, task.freed);
 }
 
 void KvStore::release_all() {
+  finish();
   kv_.release_all();
   gradients_.release_all();
 }
 
+void KvStore::finish() {
+  if (mover_) mover_->finish();
+}
+
 AwayBlocks::Moved KvStore::moved() const {
-  const AwayBlocks::Moved &a = kv_.moved(), &b = gradients_.moved();
+  const AwayBlocks::Moved &a = kv_.away().moved(), &b = gradients_.away().moved();
   return {a.out + b.out, a.in + b.in, a.to_disk + b.to_disk, a.from_disk + b.from_disk};
 }
 

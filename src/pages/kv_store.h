@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "pages/tiered_pages.h"
 #include "schedule/step_schedule.h"
@@ -29,18 +30,26 @@ struct KvRoom {
 
 class KvStore {
  public:
-  KvStore(Device& device, const KvShape& shape, const KvRoom& room);
+  // Copies go through `mover`; null: one of the device's, where any are needed.
+  KvStore(Device& device, const KvShape& shape, const KvRoom& room,
+          std::unique_ptr<Mover> mover = nullptr);
 
   // A new sequence. Nothing is left of the last one.
   void begin(const StepSchedule& schedule);
-  // Before a layer's task: the pages it visits are on the device, those it appends exist (their
-  // content undefined), and in a backward task every visited page has a gradient page, zeroed at
-  // its first touch.
+  // Before a layer's task: the pages it appends exist on the device, their content undefined. Where
+  // everything stays on the device, so are all that it visits, and in a backward task every visited
+  // page has a gradient page, zeroed at its first touch.
   void enter(const Task& task);
-  // After a backward task: what it frees ends, K/V pages and gradient pages.
+  // Where pages come and go: the same for the visited pages of one part, one part after the other.
+  // The last one stays until the task's end.
+  bool comes_in_parts() const { return mover_ != nullptr; }
+  void enter_part(const Task& task, std::size_t part);
+  // After a task: what it frees ends, K/V pages and gradient pages.
   void leave(const Task& task);
   // Ends everything: after a step that was interrupted.
   void release_all();
+  // Copies that are under way are complete.
+  void finish();
 
   PagesView kv(std::int64_t layer) const { return view(kv_, layer, shape_.dtype); }
   PagesView gradients(std::int64_t layer) const {
@@ -50,13 +59,19 @@ class KvStore {
   const PagePool& gradient_pool() const { return gradients_.pool(); }
   // Bytes since the store was made.
   AwayBlocks::Moved moved() const;
+  // Since the last call; complete after finish().
+  MoveTimes take_times() { return mover_ ? mover_->take_times() : MoveTimes{}; }
 
  private:
   PagesView view(const TieredPages& pages, std::int64_t layer, DType dtype) const;
+  void enter_visited(const Task& task);
+  void leave_visited(const Task& task);
 
   KvShape shape_;
-  std::int64_t pages_per_chunk_;
+  std::unique_ptr<Mover> mover_;  // where pages come and go
   TieredPages kv_, gradients_;
+  std::int64_t next_kv_ = 0, next_gradient_ = 0;  // uses that have not begun
+  std::int64_t appended_ = -1;                    // the use of a task's own pages
 };
 
 }  // namespace longstride

@@ -10,33 +10,62 @@ namespace {
 
 std::string text(std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
 
-// Pages of one layer that a task needs at once; blocks come whole.
-struct Least {
+// Pages that have to be on the device together.
+struct Needed {
   std::int64_t kv = 0, gradients = 0;
 };
 
-Least least_pages(const SequenceLayout& layout, const StepSchedule& schedule) {
-  const std::int64_t per = layout.chunk_tokens / layout.page_tokens;
-  Least least;
+// What one use needs: a part of a task's visited pages, whole blocks of them, and with it the pages
+// that the task appends.
+Needed largest_use(const SequenceLayout& layout, const StepSchedule& schedule) {
+  const std::int64_t P = layout.page_tokens, per = layout.chunk_tokens / P;
+  Needed largest;
   for (const Episode& episode : schedule.episodes)
     for (const Task& task : episode.tasks) {
-      if (task.layer < 0) continue;
-      const std::int64_t pages =
-          std::min((task.visited.end + per - 1) / per * per, layout.pages()) -
-          task.visited.begin / per * per;
-      least.kv = std::max(least.kv, pages);
-      if (task.kind == TaskKind::kLayerBackward) least.gradients = std::max(least.gradients, pages);
+      const std::int64_t own = task.append ? task.appended.size() : 0;
+      largest.kv = std::max(largest.kv, own);
+      for (const KeyPart& part : task.parts) {
+        const std::int64_t end = (part.end + P - 1) / P,
+                           pages = std::min((end + per - 1) / per * per, layout.pages()) -
+                                   part.begin / P / per * per;
+        largest.kv = std::max(largest.kv, pages + (part.last ? 0 : own));
+        if (task.kind == TaskKind::kLayerBackward)
+          largest.gradients = std::max(largest.gradients, pages);
+      }
     }
-  return {std::min(least.kv, schedule.peak_kv_pages),
-          std::min(least.gradients, schedule.peak_gradient_pages)};
+  return {std::min(largest.kv, schedule.peak_kv_pages),
+          std::min(largest.gradients, schedule.peak_gradient_pages)};
+}
+
+// One is computed on, one comes, one leaves; beyond that, more room only saves copies.
+constexpr std::int64_t kUsesAtOnce = 3;
+
+std::int64_t between(std::int64_t from, std::int64_t to, double share) {
+  return from + static_cast<std::int64_t>(static_cast<double>(to - from) * share);
+}
+
+// Blocks that can be off the device at once, where `most` pages exist and `here` fit. One leaves
+// only where another's pages find no room, so less than two blocks' pages are free meanwhile; and a
+// layer has at most two blocks of which not all pages exist.
+std::int64_t places_needed(std::int64_t layers, std::int64_t chunks, std::int64_t per,
+                           std::int64_t here, std::int64_t most) {
+  return std::min(layers * chunks, (most - here) / per + 2 * layers + 4);
 }
 
 }  // namespace
 
 std::int64_t least_device_bytes(const SequenceLayout& layout, const StepSchedule& schedule,
                                 const KvShape& shape) {
-  const Least least = least_pages(layout, schedule);
+  const Needed least = largest_use(layout, schedule);
   return least.kv * shape.page_bytes() + least.gradients * shape.gradient_page_bytes();
+}
+
+std::int64_t streaming_device_bytes(const SequenceLayout& layout, const StepSchedule& schedule,
+                                    const KvShape& shape) {
+  const Needed least = largest_use(layout, schedule);
+  return std::min(kUsesAtOnce * least.kv, schedule.peak_kv_pages) * shape.page_bytes() +
+         std::min(kUsesAtOnce * least.gradients, schedule.peak_gradient_pages) *
+             shape.gradient_page_bytes();
 }
 
 PageSpread spread_pages(const SequenceLayout& layout, const StepSchedule& schedule,
@@ -51,18 +80,28 @@ PageSpread spread_pages(const SequenceLayout& layout, const StepSchedule& schedu
   room.kv_pages = schedule.peak_kv_pages;
   room.gradient_pages = schedule.peak_gradient_pages;
   if (budget.device != PageBudget::kAll && budget.device < all) {
-    const Least least = least_pages(layout, schedule);
+    const Needed least = largest_use(layout, schedule);
     const std::int64_t needed = least.kv * kv_page + least.gradients * gradient_page,
-                       spare = budget.device - needed;
-    if (spare < 0)
+                       streaming = streaming_device_bytes(layout, schedule, shape);
+    if (budget.device < needed)
       throw Error(
-          fmt::format("{} for pages on the device: one layer's pages of {} tokens need {}",
+          fmt::format("{} for pages on the device: what is computed on at once of {} tokens needs "
+                      "{}",
                       text(std::max<std::int64_t>(budget.device, 0)), layout.tokens, text(needed)),
           "raise memory.gpu (--page-memory in bench step), shorten the context, or make the chunk "
           "smaller");
-    const double share = static_cast<double>(spare) / static_cast<double>(all - needed);
-    const auto grown = [&](std::int64_t from, std::int64_t to) {
-      return from + static_cast<std::int64_t>(static_cast<double>(to - from) * share);
+    // Room to compute, come and leave at once for both kinds first; then shares of the rest in
+    // proportion to what is missing.
+    const bool all_stream = budget.device >= streaming;
+    const std::int64_t from_bytes = all_stream ? streaming : needed,
+                       to_bytes = all_stream ? all : streaming;
+    const double share = to_bytes == from_bytes
+                             ? 1.0
+                             : static_cast<double>(budget.device - from_bytes) /
+                                   static_cast<double>(to_bytes - from_bytes);
+    const auto grown = [&](std::int64_t least_pages, std::int64_t most) {
+      const std::int64_t streams = std::min(kUsesAtOnce * least_pages, most);
+      return all_stream ? between(streams, most, share) : between(least_pages, streams, share);
     };
     room.kv_pages = grown(least.kv, room.kv_pages);
     room.gradient_pages = grown(least.gradients, room.gradient_pages);
@@ -70,11 +109,13 @@ PageSpread spread_pages(const SequenceLayout& layout, const StepSchedule& schedu
   spread.kv_bytes = room.kv_pages * kv_page;
   spread.gradient_bytes = room.gradient_pages * gradient_page;
 
-  // Every block may have to leave; host memory first, then the disk.
+  // What does not fit on the device needs a place: in host memory first, then on the disk.
   std::int64_t host_left = budget.host;
-  const auto place = [&](AwayRoom& away, std::int64_t block_bytes, bool fits) {
-    if (fits) return;
-    const std::int64_t blocks = shape.layers * layout.chunks();
+  const auto place = [&](AwayRoom& away, std::int64_t page_bytes, std::int64_t here,
+                         std::int64_t most) {
+    if (here == most) return;
+    const std::int64_t per = room.pages_per_chunk, block_bytes = per * page_bytes,
+                       blocks = places_needed(shape.layers, layout.chunks(), per, here, most);
     away.disk_directory = budget.disk_directory;
     away.host_blocks =
         host_left == PageBudget::kAll ? blocks : std::min(blocks, host_left / block_bytes);
@@ -82,10 +123,10 @@ PageSpread spread_pages(const SequenceLayout& layout, const StepSchedule& schedu
     if (host_left != PageBudget::kAll) host_left -= away.host_blocks * block_bytes;
     spread.host_bytes += away.host_blocks * block_bytes;
     spread.disk_bytes += away.disk_blocks * block_bytes;
+    if (away.disk_blocks > 0) spread.host_bytes += away.disk_buffers * block_bytes;
   };
-  place(room.kv_away, room.pages_per_chunk * kv_page, room.kv_pages == schedule.peak_kv_pages);
-  place(room.gradient_away, room.pages_per_chunk * gradient_page,
-        room.gradient_pages == schedule.peak_gradient_pages);
+  place(room.kv_away, kv_page, room.kv_pages, schedule.peak_kv_pages);
+  place(room.gradient_away, gradient_page, room.gradient_pages, schedule.peak_gradient_pages);
   if (budget.disk != PageBudget::kAll && spread.disk_bytes > budget.disk)
     throw Error(
         fmt::format("pages beyond the device need {}: {} of it fit in host memory, and {} are "

@@ -22,12 +22,15 @@ struct PageSpread {
   std::int64_t host_bytes = 0, disk_bytes = 0;
 };
 
-// Bytes that the device must hold at least: what one task uses of its layer.
+// Bytes that the device must hold at least: what is computed on at once; and so many that copies
+// can hide behind computing.
+std::int64_t streaming_device_bytes(const SequenceLayout& layout, const StepSchedule& schedule,
+                                    const KvShape& shape);
 std::int64_t least_device_bytes(const SequenceLayout& layout, const StepSchedule& schedule,
                                 const KvShape& shape);
 
-// K/V and gradients get what a task needs, and of the rest of the device shares in proportion to
-// what they lack. Host memory is filled before the disk. Throws Error, with the numbers, where the
+// K/V and gradients get what is computed on at once, then what streaming takes, and of the rest of
+// the device shares in proportion to what they lack. Host memory is filled before the disk. Throws Error, with the numbers, where the
 // budgets are too small.
 PageSpread spread_pages(const SequenceLayout& layout, const StepSchedule& schedule,
                         const KvShape& shape, const PageBudget& budget);

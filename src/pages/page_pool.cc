@@ -28,6 +28,23 @@ std::int32_t PagePool::take(std::int64_t preferred) {
   return static_cast<std::int32_t>(slot);
 }
 
+std::int64_t PagePool::find_run(std::int64_t count, std::int64_t room,
+                                std::int64_t preferred) const {
+  const auto is_free = [&](std::int64_t slot) { return !taken_[static_cast<std::size_t>(slot)]; };
+  if (preferred >= 0 && preferred + count <= capacity_) {
+    std::int64_t n = 0;
+    while (n < count && is_free(preferred + n)) ++n;
+    if (n == count) return preferred;
+  }
+  std::int64_t first = -1, run = 0;
+  for (std::int64_t slot = lowest_free_; slot < capacity_; ++slot) {
+    run = is_free(slot) ? run + 1 : 0;
+    if (run == room) return slot - room + 1;
+    if (run == count && first < 0) first = slot - count + 1;
+  }
+  return first;
+}
+
 void PagePool::give(std::int32_t slot) {
   LS_CHECK(slot >= 0 && slot < capacity_, "{}: slot {} of {}", what_, slot, capacity_);
   LS_CHECK(taken_[static_cast<std::size_t>(slot)], "{}: slot {} is free already", what_, slot);

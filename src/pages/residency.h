@@ -1,16 +1,17 @@
 // Which blocks of pages are on the device, and which one leaves when room is needed. Policy alone:
-// it knows sizes and the order of the step, and moves nothing.
+// it knows the order of the step, and moves nothing.
 //
-// A block is what one layer holds of one chunk. The order of a step is known before it starts, so
-// the block that leaves is the one that is needed again last: a layer that was just done goes
-// before one that comes next, and of a layer's blocks the first chunk's (windows have left it
-// behind, and the backward pass comes to it last). In a dense model all blocks of a layer are
-// needed at its next turn, and this keeps as many as fit in place.
+// A block is what one layer holds of one chunk. The order in which a step uses blocks is known
+// before it starts, so the block that leaves is the one that is needed again last. In a dense model
+// all blocks of a layer are needed at its next turn: then as many as fit stay where they are, and
+// the others pass through.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <set>
+#include <span>
 #include <vector>
 
 namespace longstride {
@@ -20,33 +21,53 @@ struct Block {
   bool operator==(const Block&) const = default;
 };
 
-// A task at `position` of the step uses the blocks of chunks [first_chunk, last_chunk] of its
-// layer.
+// The blocks of chunks [first_chunk, last_chunk] of a layer, used together. A use's number is its
+// place in the step.
 struct BlockUse {
-  std::int64_t position = 0, first_chunk = 0, last_chunk = 0;
+  std::int64_t layer = 0, first_chunk = 0, last_chunk = 0;
 };
 
 class Residency {
  public:
-  Residency(std::int64_t layers, std::int64_t capacity_pages);
+  static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
-  // A new sequence, with each layer's uses in the order of the step. Nothing may be on the device.
-  void begin(std::vector<std::vector<BlockUse>> uses);
-  std::int64_t free_pages() const { return capacity_ - used_; }
-  // More pages of a block are on the device now.
-  void arrive(Block block, std::int64_t pages);
-  // A block leaves with all its `pages`.
-  void leave(Block block, std::int64_t pages);
-  // The block on the device that is used again last after `position`, but none of those that the
-  // task itself uses. Nothing where there is no other.
-  std::optional<Block> victim(std::int64_t position, std::int64_t layer, const BlockUse& own) const;
+  Residency(std::int64_t layers, std::int64_t chunks);
+
+  // A new sequence, with its uses in order. Nothing may be on the device.
+  void begin(std::span<const BlockUse> uses);
+  // Use `number` begins, after all before it: until unpin its blocks stay.
+  void pin(std::int64_t number);
+  void unpin(std::int64_t number);
+
+  // The block is on the device, or its room is taken; and no longer.
+  void arrive(Block block);
+  void leave(Block block);
+  // The first use of a block that has not begun.
+  std::int64_t next_use(Block block) const { return next_of(index(block)); }
+  // The block on the device that is used again last, where that is after use `than`. Nothing where
+  // there is none.
+  std::optional<Block> victim(std::int64_t than) const;
 
  private:
-  std::int64_t next_use(Block block, std::int64_t position) const;
+  std::size_t index(Block block) const {
+    return static_cast<std::size_t>(block.layer * chunks_ + block.chunk);
+  }
+  std::int64_t next_of(std::size_t block) const;
+  template <class F>
+  void for_blocks(const BlockUse& use, const F& f) const;
 
-  std::int64_t capacity_, used_ = 0;
-  std::vector<std::vector<BlockUse>> uses_;
-  std::vector<std::set<std::int64_t>> chunks_;  // per layer: those on the device
+  struct State {
+    bool is_here = false;
+    int pins = 0;
+    std::size_t next = 0;  // into times_
+  };
+  std::int64_t chunks_;
+  std::vector<BlockUse> uses_;
+  std::vector<State> states_;
+  // The uses of block i, ascending: times_[offsets_[i]] to times_[offsets_[i + 1] - 1].
+  std::vector<std::size_t> offsets_;
+  std::vector<std::uint32_t> times_;
+  std::set<std::pair<std::int64_t, std::size_t>> here_;  // by next use
 };
 
 }  // namespace longstride

@@ -46,10 +46,25 @@ class Builder {
     task.chunk = chunk;
     task.layer = layer;
     task.position = position_++;
-    if (layer >= 0)
-      task.visited =
-          layout_.visited_pages(chunk, options_.windows[static_cast<std::size_t>(layer)]);
+    if (layer >= 0) {
+      const std::int64_t window = options_.windows[static_cast<std::size_t>(layer)];
+      task.visited = layout_.visited_pages(chunk, window);
+      task.parts = parts(
+          chunk, window,
+          kind == TaskKind::kLayerBackward ? options_.backward_cut : options_.forward_cut);
+    }
     return result_.episodes.back().tasks.emplace_back(task);
+  }
+
+  // Only where all queries see from the same key on can their keys be cut.
+  std::vector<KeyPart> parts(std::int64_t chunk, std::int64_t window, KeyCut cut) const {
+    const std::int64_t begin = layout_.chunk_begin(chunk), size = layout_.chunk_size(chunk),
+                       first = layout_.first_visible(begin, window);
+    if (layout_.first_visible(begin + size - 1, window) != first) cut = {};
+    std::vector<KeyPart> parts;
+    for_key_parts(first, begin, size, layout_.page_tokens, cut,
+                  [&](const KeyPart& part) { parts.push_back(part); });
+    return parts;
   }
 
   void forward(std::int64_t chunk, bool keep, bool append) {
@@ -59,6 +74,7 @@ class Builder {
       task.keep = keep;
       task.append = append;
       task.only_kv = !keep && layer == layers_ - 1;
+      if (task.only_kv) task.parts.clear();
       if (!append) continue;
       task.appended = layout_.chunk_pages(chunk);
       kv_pages_ += task.appended.size();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "schedule/layout.h"
+#include "tensor/key_parts.h"
 
 namespace longstride {
 
@@ -33,6 +34,8 @@ struct Task {
                               // recompute finds them)
   PageRun appended;           // pages that `append` creates
   PageRun visited;            // pages that attention reads, and in kLayerBackward adds gradients to
+  std::vector<KeyPart> parts;  // of the visited keys, in the order in which attention takes them;
+                               // empty where it is not asked
   PageRun freed;              // kLayerBackward: pages whose K, V and gradients end here
 };
 
@@ -57,6 +60,7 @@ struct StepSchedule {
 struct ScheduleOptions {
   std::vector<std::int64_t> windows;  // one per layer, 0 = dense
   std::int64_t keep_chunks = 1;  // how many of the last chunks keep their activations, at least 1
+  KeyCut forward_cut = {}, backward_cut = {};  // of what a whole chunk sees from one key on
 };
 
 StepSchedule make_step_schedule(const SequenceLayout& layout, const ScheduleOptions& options);

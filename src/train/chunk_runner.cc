@@ -89,7 +89,7 @@ LayerPass ChunkRunner::pass_of(const ChunkContext& ctx, const Task& task) {
     visits_chunk_ = task.chunk;
     visits_window_ = window;
   }
-  return {ctx, weights, store_->kv(task.layer), visits_.view()};
+  return {ctx, weights, store_->kv(task.layer), visits_.view(), {store_, &task}};
 }
 
 void ChunkRunner::embed(const Task& task) {
@@ -125,9 +125,12 @@ void ChunkRunner::layer_forward_task(const Task& task) {
   if (store_ != nullptr) store_->enter(task);
   const LayerPass pass = pass_of(ctx, task);
   if (task.append) layer_store_kv(pass, chunk.stream_TD);
-  if (task.only_kv) return end_chunk(chunk);
-  KeptLayer* kept = task.keep ? &chunk.layers[static_cast<std::size_t>(task.layer)] : nullptr;
-  chunk.stream_TD = layer_forward(pass, std::move(chunk.stream_TD), kept);
+  if (!task.only_kv) {
+    KeptLayer* kept = task.keep ? &chunk.layers[static_cast<std::size_t>(task.layer)] : nullptr;
+    chunk.stream_TD = layer_forward(pass, std::move(chunk.stream_TD), kept);
+  }
+  if (store_ != nullptr) store_->leave(task);
+  if (task.only_kv) end_chunk(chunk);
 }
 
 void ChunkRunner::head(const Task& task) {

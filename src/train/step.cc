@@ -91,7 +91,8 @@ StepRunner::StepRunner(const ModelConfig& config, const ParameterSet& weights,
   frequencies_ = device_.allocate(frequency_bytes, "RoPE frequencies");
   device_.copy_from_host(frequencies_->data(), rope.frequencies.data(), frequency_bytes);
   arena_ = device_.allocate(plan_.memory.workspace, "workspace");
-  store_ = std::make_unique<KvStore>(device_, kv_shape(config, numerics), plan_.room);
+  store_ = std::make_unique<KvStore>(device_, kv_shape(config, numerics), plan_.room,
+                                     options.make_mover ? options.make_mover(device_) : nullptr);
   const View frequencies(frequencies_->data(), DType::kF64, {config.head_size / 2});
   runner_ = std::make_unique<ChunkRunner>(
       RunnerContext{device_, config_, numerics_, weights_, gradients_, frequencies,
@@ -144,7 +145,8 @@ SequenceResult StepRunner::run(const SequenceInput& input, double scale,
   LS_CHECK(layout.tokens <= options_.max_tokens && input.targets.size() == input.tokens.size(),
            "{} tokens and {} targets, room for {}", layout.tokens, input.targets.size(),
            options_.max_tokens);
-  const StepSchedule schedule = make_step_schedule(layout, {config_.windows, options_.keep_chunks});
+  const StepSchedule schedule = make_step_schedule(
+      layout, schedule_options(device_.kind(), config_, numerics_, options_.keep_chunks));
   runner_->begin_sequence(layout, input, static_cast<float>(scale));
   store_->begin(schedule);
 
@@ -166,6 +168,7 @@ SequenceResult StepRunner::run(const SequenceInput& input, double scale,
     }
     clock.stop();
     device_.stream().synchronize();
+    store_->finish();
   } catch (...) {
     runner_->drop();
     workspace_.abandon();

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "model/parameters.h"
+#include "ops/paged_attention.h"
 #include "train/chunk_runner.h"
 
 namespace longstride {
@@ -50,13 +51,28 @@ std::int64_t kv_bytes_needed(const ModelConfig& config, const NumericsRecord& nu
                                             : kMost;
 }
 
+ScheduleOptions schedule_options(DeviceKind runs_on, const ModelConfig& config,
+                                 const NumericsRecord& numerics, std::int64_t keep_chunks) {
+  const ops::PagedAttentionShape shape{numerics.chunk_tokens,
+                                       config.query_heads,
+                                       config.kv_heads,
+                                       config.head_size,
+                                       numerics.page_tokens,
+                                       numerics.compute == "bf16" ? DType::kBF16 : DType::kF32};
+  const bool exact = numerics.determinism == "exact";
+  return {config.windows, keep_chunks,
+          ops::paged_attention_cut(runs_on, {shape, false, exact}),
+          ops::paged_attention_cut(runs_on, {shape, true, exact})};
+}
+
 StepPlan plan_step(const Device& runs_on, const ModelConfig& config,
                    const std::vector<DType>& weight_dtypes, const NumericsRecord& numerics,
                    const StepOptions& options) {
   StepPlan plan;
   // A chunk larger than the context is the whole of it.
   SequenceLayout layout{options.max_tokens, numerics.chunk_tokens, numerics.page_tokens, {0}};
-  const StepSchedule schedule = make_step_schedule(layout, {config.windows, options.keep_chunks});
+  const StepSchedule schedule = make_step_schedule(
+      layout, schedule_options(runs_on.kind(), config, numerics, options.keep_chunks));
   const KvShape shape = kv_shape(config, numerics);
   const PageSpread spread = spread_pages(layout, schedule, shape, options.pages);
   plan.room = spread.room;

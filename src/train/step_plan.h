@@ -1,7 +1,9 @@
 // Recording and placing the episodes of a step. Needs no device: shapes are enough.
 #pragma once
 
+#include <functional>
 #include <map>
+#include <memory>
 #include <utility>
 
 #include "model/config.h"
@@ -12,6 +14,8 @@
 
 namespace longstride {
 
+using MakeMover = std::function<std::unique_ptr<Mover>(Device&)>;
+
 struct StepOptions {
   std::int64_t max_tokens = 0;  // longest sequence
   std::int64_t keep_chunks =
@@ -19,6 +23,7 @@ struct StepOptions {
   bool rebuild_feed_forward =
       false;  // gate and up are never kept: less workspace, more arithmetic, the same bits
   PageBudget pages = {};
+  MakeMover make_mover = nullptr;  // null: the device's own
 };
 
 // Bytes that a step takes besides weights, gradients and optimizer; known before anything is
@@ -54,6 +59,10 @@ std::int64_t kv_bytes_needed(const ModelConfig& config, const NumericsRecord& nu
 
 // The pages of a model under a record.
 KvShape kv_shape(const ModelConfig& config, const NumericsRecord& numerics);
+
+// How a step is going to be cut into tasks and their keys into parts, on a device of that kind.
+ScheduleOptions schedule_options(DeviceKind runs_on, const ModelConfig& config,
+                                 const NumericsRecord& numerics, std::int64_t keep_chunks);
 
 // Every placement has passed check_placement. `device` is where the step is going to run; nothing
 // is run or allocated on it.

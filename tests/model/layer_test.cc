@@ -90,6 +90,7 @@ class Layer : public ::testing::TestWithParam<bool> {
       task.append = true;
       task.kind = TaskKind::kLayerBackward;  // with gradient pages
       task.appended = task.visited = layout.chunk_pages(0);
+      store_.begin({.episodes = {{EpisodeKind::kForward, 1, {task}}}});
       store_.enter(task);
       kv = store_.kv(0);
       kv_gradient = store_.gradients(0);

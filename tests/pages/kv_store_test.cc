@@ -13,31 +13,42 @@ namespace {
 
 constexpr KvShape kShape{.layers = 2, .kv_heads = 3, .head_size = 4, .page_tokens = 5};
 
+Task append(std::int64_t layer, PageRun run) {
+  Task task;
+  task.kind = TaskKind::kLayerForward;
+  task.layer = layer;
+  task.append = task.only_kv = true;
+  task.appended = run;
+  return task;
+}
+Task touch_gradients(std::int64_t layer, PageRun run, PageRun freed = {}) {
+  Task task;
+  task.kind = TaskKind::kLayerBackward;
+  task.layer = layer;
+  task.visited = run;
+  task.freed = freed;
+  return task;
+}
+
 class KvStores : public ::testing::Test {
  protected:
   std::unique_ptr<Device> device_ = make_cpu_device();
   KvStore store_{*device_, kShape, {.logical_pages = 6, .kv_pages = 8, .gradient_pages = 4}};
+  std::vector<Task> tasks_;
+  std::size_t next_ = 0;
 
-  void append(std::int64_t layer, PageRun run) {
-    Task task;
-    task.kind = TaskKind::kLayerForward;
-    task.layer = layer;
-    task.append = true;
-    task.appended = task.visited = run;
-    store_.enter(task);
+  void start(const std::vector<Task>& tasks) {
+    tasks_ = tasks;
+    next_ = 0;
+    store_.begin({.episodes = {{EpisodeKind::kForward, 1, tasks}}});
   }
-  void touch_gradients(std::int64_t layer, PageRun run) {
-    Task task;
-    task.kind = TaskKind::kLayerBackward;
-    task.layer = layer;
-    task.visited = run;
-    store_.enter(task);
+  void step() {
+    store_.enter(tasks_[next_]);
+    store_.leave(tasks_[next_++]);
   }
-  void release(std::int64_t layer, PageRun run) {
-    Task task;
-    task.layer = layer;
-    task.freed = run;
-    store_.leave(task);
+  void play(const std::vector<Task>& tasks) {
+    start(tasks);
+    while (next_ < tasks_.size()) step();
   }
 };
 
@@ -54,9 +65,7 @@ void fill(const PagesView& view, std::int64_t page) {
 
 TEST_F(KvStores, AppendsPerLayer) {
   EXPECT_EQ(kShape.page_bytes(), 2 * 5 * 3 * 4 * 4);
-  append(0, {0, 2});
-  append(1, {0, 1});
-  append(0, {2, 3});
+  play({append(0, {0, 2}), append(1, {0, 1}), append(0, {2, 3})});
   // A layer's pages lie one after another while its share of the pool lasts.
   EXPECT_EQ(slots(store_.kv(0)), (std::vector<std::int32_t>{0, 1, 2, -1, -1, -1}));
   EXPECT_EQ(slots(store_.kv(1)), (std::vector<std::int32_t>{4, -1, -1, -1, -1, -1}));
@@ -67,8 +76,7 @@ TEST_F(KvStores, AppendsPerLayer) {
 
 // More pages of a layer than its share: they go where there is room, each to a place of its own.
 TEST_F(KvStores, PagesBeyondALayersShare) {
-  append(0, {0, 6});
-  append(1, {0, 2});
+  play({append(0, {0, 6}), append(1, {0, 2})});
   std::vector<std::int32_t> all = slots(store_.kv(0));
   all.push_back(store_.kv(1).slots[0]);
   all.push_back(store_.kv(1).slots[1]);
@@ -77,20 +85,20 @@ TEST_F(KvStores, PagesBeyondALayersShare) {
 }
 
 TEST_F(KvStores, AppendingTwiceIsAnError) {
-  append(1, {1, 3});
-  EXPECT_THROW(append(1, {2, 3}), InternalError);
-  EXPECT_NO_THROW(append(0, {2, 3}));
+  start({append(1, {1, 3}), append(1, {2, 3})});
+  step();
+  EXPECT_THROW(step(), InternalError);
 }
 
 TEST_F(KvStores, KnowsItsLayersAndPages) {
-  EXPECT_ANY_THROW(append(2, {0, 1}));
-  EXPECT_ANY_THROW(append(0, {5, 7}));
-  EXPECT_ANY_THROW(touch_gradients(0, {6, 7}));
+  EXPECT_ANY_THROW(play({append(2, {0, 1})}));
+  EXPECT_ANY_THROW(start({append(0, {5, 7})}));
+  EXPECT_ANY_THROW(start({touch_gradients(0, {6, 7})}));
   EXPECT_ANY_THROW(store_.kv(2));
 }
 
 TEST_F(KvStores, ViewsNameShapeAndStrides) {
-  append(0, {0, 3});
+  play({append(0, {0, 3})});
   const PagesView view = store_.kv(0);
   EXPECT_EQ(view.base, store_.kv_pool().base());
   EXPECT_EQ(view.page_bytes, kShape.page_bytes());
@@ -103,53 +111,51 @@ TEST_F(KvStores, ViewsNameShapeAndStrides) {
 }
 
 TEST_F(KvStores, GradientsAreZeroAtFirstTouchOnly) {
-  append(0, {0, 2});
-  touch_gradients(0, {1, 2});
+  start({append(0, {0, 2}), touch_gradients(0, {1, 2}), touch_gradients(0, {0, 2})});
+  step();
+  step();
   fill(store_.gradients(0), 1);
-  touch_gradients(0, {0, 2});  // page 1 is there already and keeps its values
+  step();  // page 1 is there already and keeps its values
   EXPECT_TRUE(is_zero(store_.gradients(0), 0));
   EXPECT_FALSE(is_zero(store_.gradients(0), 1));
   EXPECT_EQ(store_.gradient_pool().in_use(), 2);
 }
 
 TEST_F(KvStores, AReusedGradientSlotIsZeroAgain) {
-  append(0, {0, 1});
-  touch_gradients(0, {0, 1});
+  start({append(0, {0, 1}), touch_gradients(0, {0, 1}), touch_gradients(0, {0, 1}, {0, 1}),
+         append(0, {2, 3}), touch_gradients(0, {2, 3})});
+  step();
+  step();
   fill(store_.gradients(0), 0);
   const std::int32_t slot = store_.gradients(0).slots[0];
-  release(0, {0, 1});
-  touch_gradients(0, {2, 3});
+  step();
+  step();
+  step();
   ASSERT_EQ(store_.gradients(0).slots[2], slot);
   EXPECT_TRUE(is_zero(store_.gradients(0), 2));
 }
 
 TEST_F(KvStores, ReleaseReturnsBoth) {
-  append(0, {0, 3});
-  append(1, {0, 3});
-  touch_gradients(0, {1, 3});
-  release(0, {1, 3});
+  play({append(0, {0, 3}), append(1, {0, 3}), touch_gradients(0, {1, 3}, {1, 3})});
   EXPECT_EQ(store_.kv_pool().in_use(), 4);
   EXPECT_EQ(store_.gradient_pool().in_use(), 0);
   EXPECT_EQ(slots(store_.kv(0)), (std::vector<std::int32_t>{0, -1, -1, -1, -1, -1}));
   EXPECT_EQ(slots(store_.gradients(0)), std::vector<std::int32_t>(6, -1));
   EXPECT_EQ(store_.kv_pool().peak(), 6);
   EXPECT_EQ(store_.gradient_pool().peak(), 2);
-  release(0, {1, 3});  // nothing is left to return
-  EXPECT_EQ(store_.kv_pool().in_use(), 4);
 }
 
 TEST_F(KvStores, ReleaseAllEndsEverything) {
-  append(0, {0, 3});
-  append(1, {3, 6});
-  touch_gradients(1, {2, 5});
-  store_.release_all();
+  start({append(0, {0, 3}), append(1, {3, 6}), touch_gradients(1, {3, 5}), append(0, {3, 4})});
+  for (int i = 0; i < 3; ++i) step();
+  store_.release_all();  // before the last task
   EXPECT_EQ(store_.kv_pool().in_use(), 0);
   EXPECT_EQ(store_.gradient_pool().in_use(), 0);
   for (const std::int64_t layer : {0, 1}) {
     EXPECT_EQ(slots(store_.kv(layer)), std::vector<std::int32_t>(6, -1));
     EXPECT_EQ(slots(store_.gradients(layer)), std::vector<std::int32_t>(6, -1));
   }
-  EXPECT_NO_THROW(append(0, {0, 6}));
+  EXPECT_NO_THROW(play({append(0, {0, 6})}));
 }
 
 // Addresses alone: nothing of this size is allocated or read.

@@ -1,4 +1,5 @@
-// Pages that come and go between tiers keep their content, whatever the order.
+// Pages that come and go between tiers keep their content, whatever the order and however slow the
+// copies are; and no wait can be left out.
 #include "pages/tiered_pages.h"
 
 #include <gtest/gtest.h>
@@ -9,61 +10,97 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "tests/data/temp_directory.h"
+#include "tests/pages/watched_mover.h"
 
 namespace longstride {
 namespace {
 
-constexpr std::int64_t kLayers = 3, kChunks = 4, kPer = 2, kPages = kChunks * kPer - 1, kBytes = 64;
+constexpr std::int64_t kLayers = 3, kChunks = 5, kPer = 2, kPages = kChunks * kPer - 1, kBytes = 64;
+constexpr std::int64_t kLongest = 4;  // pages of a use
+// Two uses at once, in blocks that are not whole.
+constexpr std::int64_t kLeast = 2 * (kLongest + 2 * kPer);
 
-// Layer after layer, chunk after chunk; a random half of the tasks writes to what it uses.
-void walk(std::int64_t capacity, const AwayRoom& away, std::uint64_t seed, bool zeroed,
-          AwayBlocks::Moved* moved = nullptr) {
+constexpr WaitSite kPageWaits[] = {
+    WaitSite::kUseAfterFetch,      WaitSite::kCreateAfterEviction, WaitSite::kFetchAfterUse,
+    WaitSite::kFetchAfterEviction, WaitSite::kFetchAfterWrite,     WaitSite::kEvictAfterUse,
+    WaitSite::kWriteAfterFetch,    WaitSite::kDiskWriteAfterCopy,  WaitSite::kBufferAfterFetch};
+
+std::vector<PageUse> random_uses(Random& random, bool zeroed) {
+  std::vector<PageUse> uses;
+  for (std::int64_t i = 0; i < 200; ++i) {
+    PageUse use;
+    use.layer = i % kLayers;
+    use.pages.begin = static_cast<std::int64_t>(random.below(kPages));
+    use.pages.end =
+        std::min(kPages, use.pages.begin + 1 + static_cast<std::int64_t>(random.below(kLongest)));
+    use.creates = true;
+    use.zeroed = zeroed;
+    use.changes = !zeroed || random.below(2) == 0;
+    uses.push_back(use);
+  }
+  return uses;
+}
+
+struct Walk {
+  AwayBlocks::Moved moved;
+  MoverWatch watch;
+  bool right = true;  // every page held what was written to it
+};
+
+// Uses that overlap in pairs; a random half writes; chunks end at random.
+Walk walk(std::int64_t capacity, const AwayRoom& away, std::uint64_t seed, bool zeroed,
+          std::optional<WaitSite> left_out = std::nullopt) {
+  Walk result;
+  result.watch = {.seed = seed, .granule = kBytes, .left_out = left_out};
   const std::unique_ptr<Device> device = make_cpu_device();
-  TieredPages pages(*device, {kLayers, kPages, kPer, kBytes, capacity, away}, "pages");
-  std::vector<std::vector<BlockUse>> uses(kLayers);
-  for (std::int64_t position = 0; position < 200; ++position)
-    uses[static_cast<std::size_t>(position % kLayers)].push_back({position, 0, kChunks - 1});
+  WatchedMover mover(result.watch);
+  TieredPages pages(*device, away.blocks() > 0 ? &mover : nullptr,
+                    {kLayers, kPages, kPer, kBytes, capacity, away}, "pages");
+  Random random(seed);
+  const std::vector<PageUse> uses = random_uses(random, zeroed);
   pages.begin(uses);
   std::map<std::pair<std::int64_t, std::int64_t>, unsigned char> content;
-  Random random(seed);
-  for (std::int64_t position = 0; position < 200; ++position) {
-    const std::int64_t layer = position % kLayers;
-    const auto end = static_cast<std::int64_t>(1 + random.below(kPages));
-    const bool changes = random.below(2) == 0;
-    pages.enter({.position = position,
-                 .layer = layer,
-                 .used = {0, end},
-                 .created = {0, end},
-                 .existing_may_be_created = true,
-                 .zeroed = zeroed,
-                 .changes = changes});
+  std::int64_t waiting = -1;  // a use that has not ended
+  for (std::int64_t number = 0; number < std::ssize(uses); ++number) {
+    const PageUse& use = uses[static_cast<std::size_t>(number)];
+    pages.enter(number);
     EXPECT_LE(pages.pool().in_use(), capacity);
-    for (std::int64_t page = 0; page < end; ++page) {
-      const std::int32_t slot = pages.table(layer)[page];
-      ASSERT_GE(slot, 0) << "layer " << layer << " page " << page;
+    for (std::int64_t page = use.pages.begin; page < use.pages.end; ++page) {
+      const std::int32_t slot = pages.table(use.layer)[page];
+      EXPECT_GE(slot, 0) << "layer " << use.layer << " page " << page;
       auto* at = reinterpret_cast<unsigned char*>(pages.pool().page(slot));
-      const auto known = content.find({layer, page});
+      const auto known = content.find({use.layer, page});
       const bool fresh = known == content.end();
       if (!fresh || zeroed) {
         const unsigned char expected = fresh ? 0 : known->second;
-        ASSERT_TRUE(std::all_of(at, at + kBytes, [&](unsigned char b) { return b == expected; }))
-            << "position " << position << " layer " << layer << " page " << page;
+        result.right = result.right &&
+                       std::all_of(at, at + kBytes, [&](unsigned char b) { return b == expected; });
+        content[{use.layer, page}] = expected;
       }
-      if (!changes && !fresh) continue;
+      if (!use.changes) continue;
       const auto value = static_cast<unsigned char>(random.below(256));
       std::memset(at, value, kBytes);
-      content[{layer, page}] = value;
+      content[{use.layer, page}] = value;
     }
-    if (random.below(8) == 0) {  // a chunk ends
+    if (waiting >= 0) pages.leave(std::exchange(waiting, -1));
+    if (random.below(2) == 0) {
+      waiting = number;
+      continue;
+    }
+    pages.leave(number);
+    if (random.below(4) == 0) {  // a chunk ends
       const auto chunk = static_cast<std::int64_t>(random.below(kChunks));
-      pages.release(layer, {chunk * kPer, std::min((chunk + 1) * kPer, kPages)});
+      pages.release(use.layer, {chunk * kPer, std::min((chunk + 1) * kPer, kPages)});
       for (std::int64_t page = chunk * kPer; page < (chunk + 1) * kPer; ++page)
-        content.erase({layer, page});
+        content.erase({use.layer, page});
     }
   }
-  if (moved != nullptr) *moved = pages.moved();
+  if (waiting >= 0) pages.leave(waiting);
+  result.moved = pages.away().moved();
+  mover.finish();
   pages.release_all();
   EXPECT_EQ(pages.pool().in_use(), 0);
+  return result;
 }
 
 TEST(TieredPages, ContentSurvivesEveryWay) {
@@ -71,72 +108,130 @@ TEST(TieredPages, ContentSurvivesEveryWay) {
   const std::int64_t all = kLayers * kPages, blocks = kLayers * kChunks;
   for (std::uint64_t seed = 0; seed < 10; ++seed)
     for (const bool zeroed : {true, false}) {
-      AwayBlocks::Moved resident, host, disk, mixed;
-      walk(all, {}, seed, zeroed, &resident);
-      EXPECT_EQ(resident.out + resident.in, 0);
-      for (const std::int64_t capacity : {kPages, kPages + 3, all - 1}) {
-        walk(capacity, {blocks, 0}, seed, zeroed, &host);
-        walk(capacity, {0, blocks, directory.path()}, seed, zeroed, &disk);
-        walk(capacity, {3, blocks - 3, directory.path()}, seed, zeroed, &mixed);
-        EXPECT_EQ(host.to_disk, 0);
-        EXPECT_EQ(disk.to_disk, disk.out);
-        EXPECT_EQ(disk.from_disk, disk.in);
+      EXPECT_EQ(walk(all, {}, seed, zeroed).moved.in, 0);
+      for (const std::int64_t capacity : {kLeast, kLeast + 3, all - 1}) {
+        const Walk host = walk(capacity, {blocks, 0}, seed, zeroed),
+                   disk = walk(capacity, {0, blocks, directory.path(), 3}, seed, zeroed),
+                   mixed = walk(capacity, {3, blocks - 3, directory.path()}, seed, zeroed),
+                   tight = walk(capacity, {(all - capacity) / kPer + 2 * kLayers + 4, 0}, seed,
+                                zeroed);
+        for (const Walk& w : {host, disk, mixed, tight}) {
+          EXPECT_TRUE(w.right) << "capacity " << capacity << " seed " << seed;
+          EXPECT_EQ(w.watch.races, 0) << "capacity " << capacity << " seed " << seed;
+        }
+        EXPECT_EQ(host.moved.to_disk, 0);
+        EXPECT_EQ(disk.moved.to_disk, disk.moved.out);
+        EXPECT_EQ(disk.moved.from_disk, disk.moved.in);
         // Where pages wait does not change what moves.
-        EXPECT_EQ(host.out, disk.out);
-        EXPECT_EQ(host.in, mixed.in);
-        if (capacity == kPages) {
-          EXPECT_GT(host.in, 0);
+        EXPECT_EQ(host.moved.out, disk.moved.out);
+        EXPECT_EQ(host.moved.in, mixed.moved.in);
+        if (capacity == kLeast) {
+          EXPECT_GT(host.moved.in, 0);
         }
       }
     }
   EXPECT_TRUE(std::filesystem::is_empty(directory.path())) << "the file has no name";
 }
 
+// Each kind of wait, left out everywhere, is noticed.
+TEST(TieredPages, NoWaitCanBeLeftOut) {
+  const TempDirectory directory;
+  const std::int64_t blocks = kLayers * kChunks;
+  for (const WaitSite site : kPageWaits) {
+    bool met = false, noticed = false;
+    for (std::uint64_t seed = 0; seed < 40 && !noticed; ++seed)
+      for (const AwayRoom& away :
+           {AwayRoom{blocks, 0}, AwayRoom{0, blocks, directory.path(), 3}}) {
+        try {
+          const Walk w = walk(kLeast, away, seed, seed % 2 == 0, site);
+          met = met || w.watch.waits[static_cast<std::size_t>(site)] > 0;
+          noticed = noticed || w.watch.races > 0 || !w.right;
+        } catch (const Error&) {  // the disk's checksums notice too
+          met = noticed = true;
+        }
+      }
+    EXPECT_TRUE(met && noticed) << "site " << static_cast<int>(site) << (met ? "" : ", never met");
+  }
+}
+
 TEST(TieredPages, ACleanBlockIsNotWrittenAgain) {
   const std::unique_ptr<Device> device = make_cpu_device();
-  TieredPages pages(*device, {2, 1, 1, kBytes, 1, {2, 0}}, "pages");
-  pages.begin({{{0, 0, 0}, {2, 0, 0}, {4, 0, 0}}, {{1, 0, 0}, {3, 0, 0}, {5, 0, 0}}});
-  const auto enter = [&](std::int64_t position, bool creates, bool changes) {
-    pages.enter({.position = position,
-                 .layer = position % 2,
-                 .used = {0, 1},
-                 .created = {0, creates ? 1 : 0},
-                 .changes = changes});
+  const std::unique_ptr<Mover> mover = device->make_mover();
+  TieredPages pages(*device, mover.get(), {2, 1, 1, kBytes, 1, {2, 0}}, "pages");
+  const auto use = [](std::int64_t layer, bool first, bool changes) {
+    return PageUse{.layer = layer, .pages = {0, 1}, .creates = first, .changes = changes};
   };
-  enter(0, true, true);
-  enter(1, true, true);
-  EXPECT_EQ(pages.moved().out, kBytes);  // layer 0, for the first time
-  enter(2, false, false);
-  EXPECT_EQ(pages.moved().out, 2 * kBytes);  // layer 1, for the first time
-  enter(3, false, true);                     // layer 0 leaves as it came
-  EXPECT_EQ(pages.moved().out, 2 * kBytes);
-  enter(4, false, false);  // layer 1 was changed
-  EXPECT_EQ(pages.moved().out, 3 * kBytes);
-  EXPECT_EQ(pages.moved().in, 3 * kBytes);
+  pages.begin({use(0, true, true), use(1, true, true), use(0, false, false), use(1, false, true),
+               use(0, false, false)});
+  const auto moved_out = [&](std::int64_t number) {
+    pages.enter(number);
+    pages.leave(number);
+    return pages.away().moved().out;
+  };
+  EXPECT_EQ(moved_out(0), 0);
+  EXPECT_EQ(moved_out(1), kBytes);      // layer 0, for the first time
+  EXPECT_EQ(moved_out(2), 2 * kBytes);  // layer 1, for the first time
+  EXPECT_EQ(moved_out(3), 2 * kBytes);  // layer 0 leaves as it came
+  EXPECT_EQ(moved_out(4), 3 * kBytes);  // layer 1 was changed
+  EXPECT_EQ(pages.away().moved().in, 3 * kBytes);
 }
 
-TEST(TieredPages, APageIsCreatedOnce) {
+// While one use is computed on, the next ones' pages come.
+TEST(TieredPages, PagesComeBeforeTheirUse) {
   const std::unique_ptr<Device> device = make_cpu_device();
-  TieredPages pages(*device, {1, 4, 2, kBytes, 4, {}}, "pages");
-  pages.enter({.used = {0, 2}, .created = {0, 2}});
-  EXPECT_THROW(pages.enter({.used = {0, 4}, .created = {1, 4}}), InternalError);
+  const std::unique_ptr<Mover> mover = device->make_mover();
+  TieredPages pages(*device, mover.get(), {6, 1, 1, kBytes, 3, {6, 0}}, "pages");
+  std::vector<PageUse> uses;
+  for (std::int64_t i = 0; i < 24; ++i)
+    uses.push_back({.layer = i % 6, .pages = {0, 1}, .creates = i < 6, .changes = i < 6});
+  pages.begin(uses);
+  for (std::int64_t i = 0; i < 24; ++i) {
+    pages.enter(i);
+    if (i >= 6 && i + 2 < 24) {
+      EXPECT_GE(pages.table((i + 1) % 6)[0], 0) << i;
+    }
+    pages.leave(i);
+  }
+  EXPECT_EQ(pages.away().moved().out, 6 * kBytes);
 }
 
-TEST(PageFile, SaysWhatIsWrong) {
-  const TempDirectory directory;
-  EXPECT_TRUE(says(error_of([&] { PageFile(directory.path() / "missing", 4096); }),
-                   {"memory.disk_path", "missing", "cannot be written"}));
-  EXPECT_TRUE(says(error_of([&] { PageFile(directory.path(), std::int64_t{1} << 60); }),
-                   {"memory.disk_path", "no room"}));
-  EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
+// Of pages that are used in turn, those that fit stay, and only the others move.
+TEST(TieredPages, OnlyWhatDoesNotFitMoves) {
+  const std::unique_ptr<Device> device = make_cpu_device();
+  const std::unique_ptr<Mover> mover = device->make_mover();
+  constexpr std::int64_t kCount = 40, kHere = 30, kRounds = 10;
+  TieredPages pages(*device, mover.get(), {kCount, 1, 1, kBytes, kHere, {kCount, 0}}, "pages");
+  std::vector<PageUse> uses;
+  for (std::int64_t i = 0; i < kCount * kRounds; ++i)
+    uses.push_back(
+        {.layer = i % kCount, .pages = {0, 1}, .creates = i < kCount, .changes = i < kCount});
+  pages.begin(uses);
+  for (std::int64_t i = 0; i < std::ssize(uses); ++i) {
+    pages.enter(i);
+    pages.leave(i);
+  }
+  // A few more than do not fit: what comes ahead of its use takes room too.
+  EXPECT_LE(pages.away().moved().in, (kCount - kHere + 4) * (kRounds - 1) * kBytes);
 }
 
-// A file that ends too early: what it lost is never taken for pages.
-TEST(PageFile, AShortReadIsAnError) {
-  const TempDirectory directory;
-  PageFile file(directory.path(), 100);
-  std::vector<std::byte> bytes(200);
-  EXPECT_TRUE(says(error_of([&] { file.read(bytes.data(), 200, 0); }), {"could not be read back"}));
+TEST(TieredPages, UsesComeInOrder) {
+  const std::unique_ptr<Device> device = make_cpu_device();
+  TieredPages pages(*device, nullptr, {1, 4, 2, kBytes, 4, {}}, "pages");
+  pages.begin({{.layer = 0, .pages = {0, 2}, .creates = true}, {.layer = 0, .pages = {0, 4}, .creates = true}});
+  EXPECT_THROW(pages.enter(1), InternalError);
+  pages.enter(0);
+  pages.leave(0);
+  EXPECT_THROW(pages.enter(0), InternalError);
+  EXPECT_NO_THROW(pages.enter(1));
+}
+
+TEST(TieredPages, WhatIsNewMustNotExist) {
+  const std::unique_ptr<Device> device = make_cpu_device();
+  TieredPages pages(*device, nullptr, {1, 4, 2, kBytes, 4, {}}, "pages");
+  pages.begin({{.layer = 0, .pages = {0, 2}, .creates = true}, {.layer = 0, .pages = {1, 4}, .creates = true, .all_new = true}});
+  pages.enter(0);
+  pages.leave(0);
+  EXPECT_THROW(pages.enter(1), InternalError);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/data/temp_directory.h"
+#include "tests/device/watched_device.h"
 #include "tests/train/step_fixture.h"
 
 namespace longstride {
@@ -36,6 +37,48 @@ Outcome run(Device& device, const RandomCase& c, const ParameterSet& weights, st
   return outcome;
 }
 
+std::int64_t least_bytes(Device& device, const RandomCase& c, const SequenceLayout& layout,
+                         std::int64_t keep) {
+  const NumericsRecord numerics =
+      choose_numerics(device, c.config, layout.chunk_tokens, layout.page_tokens);
+  return least_device_bytes(
+      layout,
+      make_step_schedule(layout, schedule_options(device.kind(), c.config, numerics, keep)),
+      kv_shape(c.config, numerics));
+}
+
+// Contexts that are cut into several parts, with copies that are late, split and out of order.
+TEST(StepTiers, LateCopiesGiveTheSameBits) {
+  const auto plain = make_cpu_device();
+  const TempDirectory directory;
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    Random random(seed, 11);
+    RandomCase c;
+    c.config = random_config(random);
+    for (std::int64_t& window : c.config.windows) window = window > 0 && seed % 2 == 1 ? window : 0;
+    fill_sequence(c, random, 1700 + static_cast<std::int64_t>(random.below(300)),
+                  seed % 2 == 0 ? 1 : 3, 0);
+    const auto weights = random_weights(*plain, c.config, seed);
+    const Outcome resident = run(*plain, c, *weights, 1, {});
+    const SequenceLayout layout{
+        static_cast<std::int64_t>(c.tokens.size()), kChunk, kPage, c.document_starts};
+    const std::int64_t least =
+        least_bytes(*plain, c, {layout.tokens, kChunk, kPage, {0}}, 1);
+    EXPECT_LT(least, resident.memory.kv_pages / 2);
+    for (const PageBudget& pages :
+         {PageBudget{least, PageBudget::kAll}, PageBudget{2 * least, PageBudget::kAll},
+          PageBudget{least, resident.memory.kv_pages / 4, PageBudget::kAll, directory.path()}}) {
+      WatchedDevice device({.seed = seed});
+      const auto same_weights = random_weights(device, c.config, seed);
+      const Outcome tiered = run(device, c, *same_weights, 1, pages);
+      EXPECT_EQ(tiered.losses, resident.losses);
+      EXPECT_TRUE(same_bits(*tiered.gradients, *resident.gradients)) << "seed " << seed;
+      EXPECT_EQ(device.watch().races, 0);
+      EXPECT_GT(device.watch().copies, 100);
+    }
+  }
+}
+
 TEST(StepTiers, EveryTierGivesTheSameBits) {
   const auto device = make_cpu_device();
   const TempDirectory directory;
@@ -50,9 +93,7 @@ TEST(StepTiers, EveryTierGivesTheSameBits) {
     for (const std::int64_t keep : {1, 3}) {
       const Outcome resident = run(*device, c, *weights, keep, {});
       EXPECT_EQ(resident.moved.out + resident.moved.in, 0);
-      const StepSchedule schedule = make_step_schedule(layout, {c.config.windows, keep});
-      const std::int64_t least = least_device_bytes(
-          layout, schedule, kv_shape(c.config, choose_numerics(*device, c.config, kChunk, kPage)));
+      const std::int64_t least = least_bytes(*device, c, layout, keep);
       const std::int64_t all = resident.memory.kv_pages + resident.memory.kv_gradient_pages;
       for (const std::int64_t budget : {least, (least + all) / 2, std::max(least, all - 1)}) {
         constexpr std::int64_t kAll = PageBudget::kAll;

@@ -11,7 +11,7 @@ class CpuMover final : public Mover {
  public:
   Mark mark(Lane lane) override { return {lane, 0}; }
   void wait(Lane, Mark, WaitSite) override {}
-  void wait_on_host(Mark) override {}
+  void wait_on_host(Mark, WaitSite) override {}
   void copy(Lane lane, std::span<const Copy> copies) override {
     const auto begin = std::chrono::steady_clock::now();
     for (const Copy& c : copies) std::memcpy(c.to, c.from, static_cast<std::size_t>(c.bytes));

@@ -11,6 +11,7 @@
 #include "device/cuda/check.h"
 #include "device/cuda/cuda_mover.h"
 #include "device/cuda/cuda_stream.h"
+#include "device/cuda/host_arena.h"
 #include "device/device.h"
 
 namespace longstride {
@@ -18,6 +19,7 @@ namespace {
 
 using cuda::CudaStream;
 
+constexpr std::int64_t kSmallHostBytes = std::int64_t{64} << 20;  // pinned at once
 constexpr int kOldestMajor = 8;       // sm_80: bf16 in the matrix units, asynchronous copies
 constexpr int kOldestDriver = 12080;  // what the CUDA 12.8 runtime needs
 
@@ -133,10 +135,12 @@ class CudaDevice final : public Device {
     return std::make_unique<CudaMemory>(bytes, stream_->handle(), allocated_);
   }
 
-  std::unique_ptr<Memory> allocate_host(std::int64_t bytes, std::int64_t /*unit*/,
+  std::unique_ptr<Memory> allocate_host(std::int64_t bytes, std::int64_t unit,
                                         const std::string& what) override {
-    return std::make_unique<PinnedMemory>(bytes, what);
+    if (bytes < kSmallHostBytes) return std::make_unique<PinnedMemory>(bytes, what);
+    return cuda::make_host_arena(bytes, unit, what);
   }
+  std::int64_t available_host_bytes() const override { return cuda::available_host_memory(); }
   std::unique_ptr<Mover> make_mover() override { return cuda::make_cuda_mover(*stream_); }
 
   void copy_to_host(void* host, const void* device, std::int64_t bytes) override {

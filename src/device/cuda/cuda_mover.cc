@@ -71,7 +71,7 @@ class CudaMover final : public Mover {
           [&] { LS_CUDA(cudaStreamWaitEvent(stream(index(lane)), event(mark), 0)); });
   }
 
-  void wait_on_host(Mark mark) override {
+  void wait_on_host(Mark mark, WaitSite) override {
     if (mark.number == 0) return;
     LS_CUDA(cudaSetDevice(device_));  // any thread may come
     LS_CUDA(cudaEventSynchronize(event(mark)));

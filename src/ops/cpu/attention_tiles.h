@@ -85,6 +85,21 @@ struct TilePlan {
     return m;
   }
 
+  // The visits of a query page to pages of a part, as indices into the lists. Where there are
+  // several parts, each but the last holds whole blocks of the row.
+  std::pair<std::int64_t, std::int64_t> visits_of(const VisitsView& v, std::int64_t query_page,
+                                                  const KeyPart& part) const {
+    const std::int64_t begin = v.offsets[query_page], end = v.offsets[query_page + 1];
+    if (part.is_all()) return {begin, end};
+    const auto index = [&](std::int64_t key) {
+      const std::int32_t* const at = std::lower_bound(v.kv_pages + begin, v.kv_pages + end,
+                                                      (key + page_tokens - 1) / page_tokens);
+      return static_cast<std::int64_t>(at - v.kv_pages);
+    };
+    return {part.first ? begin : index(part.begin), part.last ? end : index(part.end)};
+  }
+
+  std::int64_t statistics() const { return tokens * query_heads; }
   std::int64_t panel_scratch() const { return head_size * page_tokens; }  // one head of a page
   std::int64_t forward_scratch() const {                                  // per thread
     return tile_rows * (2 * head_size + block_pages * page_tokens + 2) + panel_scratch();

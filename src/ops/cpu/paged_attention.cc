@@ -51,6 +51,23 @@ void hide_columns(float* scores, std::int64_t stride, const TileMask& mask, std:
   }
 }
 
+// What is summed of a row: before the last part, its sum lies in `sums`, its maximum where the
+// log-sum-exp goes, and its weighted values where the output goes.
+struct Row {
+  float *out_C, *lse, *sum;
+};
+
+Row row_of(const PagedAttentionForward& a, const TilePlan& plan, std::int64_t query_page,
+           std::int64_t tile, std::int64_t r) {
+  const std::int64_t queries = plan.queries_of(query_page),
+                     head = plan.first_head(tile) + r / queries,
+                     token = query_page * plan.page_tokens + r % queries,
+                     statistic = head * plan.tokens + token;
+  return {a.out_THC.as<float>() + (token * plan.query_heads + head) * plan.head_size,
+          a.lse_HT.as<float>() + statistic,
+          a.scratch.as<float>() + thread_count() * plan.forward_scratch() + statistic};
+}
+
 void forward_tile(const PagedAttentionForward& a, const TilePlan& plan, std::int64_t query_page,
                   std::int64_t tile, float* scratch) {
   const std::int64_t C = plan.head_size, P = plan.page_tokens, stride = plan.block_pages * P;
@@ -64,14 +81,23 @@ void forward_tile(const PagedAttentionForward& a, const TilePlan& plan, std::int
   float* sum_M = maximum_M + plan.tile_rows;
   float* panel = sum_M + plan.tile_rows;
   gather_rows(a.q_THC, query_page * P, queries, first_head, heads, q_MC);
-  std::fill_n(out_MC, M * C, 0.0f);
-  std::fill_n(maximum_M, M, kHidden);
-  std::fill_n(sum_M, M, 0.0f);
+  if (a.part.first) {
+    std::fill_n(out_MC, M * C, 0.0f);
+    std::fill_n(maximum_M, M, kHidden);
+    std::fill_n(sum_M, M, 0.0f);
+  } else {
+    for (std::int64_t r = 0; r < M; ++r) {
+      const Row row = row_of(a, plan, query_page, tile, r);
+      std::copy_n(row.out_C, C, out_MC + r * C);
+      maximum_M[r] = *row.lse;
+      sum_M[r] = *row.sum;
+    }
+  }
 
   const VisitsView& v = a.visits;
-  for (std::int64_t i = v.offsets[query_page]; i < v.offsets[query_page + 1];
-       i += plan.block_pages) {
-    const std::int64_t pages = std::min(plan.block_pages, v.offsets[query_page + 1] - i);
+  const auto [first_visit, end_visit] = plan.visits_of(v, query_page, a.part);
+  for (std::int64_t i = first_visit; i < end_visit; i += plan.block_pages) {
+    const std::int64_t pages = std::min(plan.block_pages, end_visit - i);
     std::int64_t columns = 0;
     for (std::int64_t j = 0; j < pages; ++j) {
       const TileMask mask = plan.mask(v, query_page, v.kv_pages[i + j]);
@@ -114,12 +140,11 @@ void forward_tile(const PagedAttentionForward& a, const TilePlan& plan, std::int
     }
   }
   for (std::int64_t r = 0; r < M; ++r) {
-    const std::int64_t head = first_head + r / queries, token = query_page * P + r % queries;
-    a.lse_HT.as<float>()[head * plan.tokens + token] =
-        (maximum_M[r] + std::log2(sum_M[r])) / kLog2E;
-    const float inverse = 1.0f / sum_M[r];
-    float* to = a.out_THC.as<float>() + (token * plan.query_heads + head) * C;
-    for (std::int64_t c = 0; c < C; ++c) to[c] = out_MC[r * C + c] * inverse;
+    const Row row = row_of(a, plan, query_page, tile, r);
+    *row.lse = a.part.last ? (maximum_M[r] + std::log2(sum_M[r])) / kLog2E : maximum_M[r];
+    if (!a.part.last) *row.sum = sum_M[r];
+    const float inverse = a.part.last ? 1.0f / sum_M[r] : 1.0f;
+    for (std::int64_t c = 0; c < C; ++c) row.out_C[c] = out_MC[r * C + c] * inverse;
   }
 }
 
@@ -135,8 +160,8 @@ void paged_attention_forward(Stream&, const PagedAttentionForward& a) {
            a.lse_HT.shape().to_string());
   LS_CHECK(a.visits.query_pages == plan.query_pages, "{} query pages, {} planned",
            a.visits.query_pages, plan.query_pages);
-  LS_CHECK(a.scratch.elements() >= thread_count() * plan.forward_scratch(), "scratch {}",
-           a.scratch.elements());
+  LS_CHECK(a.scratch.elements() >= thread_count() * plan.forward_scratch() + plan.statistics(),
+           "scratch {}", a.scratch.elements());
   float* scratch = a.scratch.as<float>();
   const std::int64_t tasks = plan.query_pages * plan.tiles;
   // Later query pages visit more: taking them first evens out the end.
@@ -149,7 +174,14 @@ void paged_attention_forward(Stream&, const PagedAttentionForward& a) {
 
 std::int64_t paged_attention_scratch_elements(const PagedAttentionShape& s) {
   const TilePlan plan(s);
-  return std::max(thread_count() * plan.forward_scratch(), plan.backward_scratch(thread_count()));
+  return std::max(thread_count() * plan.forward_scratch() + plan.statistics(),
+                  plan.backward_scratch(thread_count()));
+}
+
+KeyCut paged_attention_cut(const PagedAttentionPass& pass) {
+  // Whole blocks of a row's softmax.
+  const TilePlan plan(pass.shape);
+  return {.tokens = plan.block_pages * plan.page_tokens, .from_first_page = true};
 }
 
 }  // namespace longstride::ops::cpu

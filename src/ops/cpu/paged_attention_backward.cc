@@ -61,8 +61,9 @@ class Backward {
   void run() {
     const std::int64_t tasks = plan_.query_pages * plan_.tiles;
     parallel_for(tasks, [&](std::int64_t i) { load(i / plan_.tiles, i % plan_.tiles); });
-    for (std::int64_t first = 0; first < a_.visits.visited_pages; first += plan_.segment_pages()) {
-      const std::int64_t count = std::min(plan_.segment_pages(), a_.visits.visited_pages - first);
+    const auto [begin, end] = visited();
+    for (std::int64_t first = begin; first < end; first += plan_.segment_pages()) {
+      const std::int64_t count = std::min(plan_.segment_pages(), end - first);
       parallel_for(plan_.tiles, [&](std::int64_t tile) { walk(tile, first, count); });
       parallel_for(count * plan_.kv_heads, [&](std::int64_t i) {
         add_shares(first + i / plan_.kv_heads, i / plan_.kv_heads, i % plan_.kv_heads);
@@ -72,6 +73,19 @@ class Backward {
   }
 
  private:
+  // The visited pages of the part, as indices into the list.
+  std::pair<std::int64_t, std::int64_t> visited() const {
+    const VisitsView& v = a_.visits;
+    const auto index = [&](std::int64_t key) {
+      const std::int32_t* const at =
+          std::lower_bound(v.visited, v.visited + v.visited_pages,
+                           (key + plan_.page_tokens - 1) / plan_.page_tokens);
+      return static_cast<std::int64_t>(at - v.visited);
+    };
+    return {a_.part.first ? 0 : index(a_.part.begin),
+            a_.part.last ? v.visited_pages : index(a_.part.end)};
+  }
+
   // Rows of a tile in the page-major copies [query page][head][query][C].
   std::int64_t row_of(std::int64_t query_page, std::int64_t tile) const {
     return query_page * plan_.page_tokens * plan_.query_heads +
@@ -85,7 +99,10 @@ class Backward {
                        heads = plan_.heads_of(tile);
     gather_rows(a_.q_THC, first, queries, head, heads, q_ + row * C);
     gather_rows(a_.dout_THC, first, queries, head, heads, dout_ + row * C);
-    std::fill_n(dq_ + row * C, heads * queries * C, 0.0f);
+    if (a_.part.first)
+      std::fill_n(dq_ + row * C, heads * queries * C, 0.0f);
+    else
+      gather_rows(a_.dq_THC, first, queries, head, heads, dq_ + row * C);
     for (std::int64_t r = 0; r < heads * queries; ++r) {
       const std::int64_t element =
           ((first + r % queries) * plan_.query_heads + head + r / queries) * C;

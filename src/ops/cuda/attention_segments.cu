@@ -18,39 +18,6 @@ using longstride::cuda::cuda_stream;
 constexpr int kThreads = 256;
 constexpr int kWide = vector_width<bf16>;
 
-// A segment of the range: keys [begin, end). Queries are masked in the last one alone, so it begins
-// at the chunk or before.
-struct Segment {
-  std::int64_t begin, end;
-  bool last;
-};
-
-// Where segments end: at multiples of `tokens`, and where the chunk's own keys are `apart`, at its
-// beginning.
-struct Cut {
-  std::int64_t tokens;
-  bool apart;
-};
-// cuDNN's forward kernels skip what a mask hides wherever the diagonal lies; the backward ones only
-// where it begins in the corner, so there the chunk's own keys are a square of their own.
-constexpr Cut kForwardCut{kSegmentTokens, false};
-constexpr Cut backward_cut(bool exact) {
-  return {exact ? kExactBackwardSegmentTokens : kSegmentTokens, true};
-}
-
-// Calls f for each segment, in order.
-template <class F>
-void for_segments(std::int64_t first_key, std::int64_t chunk_begin, std::int64_t tokens, Cut cut,
-                  const F& f) {
-  const std::int64_t end = chunk_begin + tokens;
-  for (std::int64_t begin = first_key; begin < end;) {
-    std::int64_t next = (begin / cut.tokens + 1) * cut.tokens;
-    if (next > chunk_begin) next = cut.apart && begin < chunk_begin ? chunk_begin : end;
-    f(Segment{begin, next, next == end});
-    begin = next;
-  }
-}
-
 // out = partial, or merged with what was summed before; rows are (token, head), one per warp.
 __global__ void __launch_bounds__(kThreads)
     merge_kernel(const bf16* __restrict__ partial_THC, const float* __restrict__ partial_lse_HT,
@@ -157,13 +124,15 @@ std::int64_t floats_for(std::int64_t elements, DType t) {
 class Call {
  public:
   Call(Stream& stream, const ConstView& q_THC, const PagesView& kv, const VisitsView& visits,
-       std::int64_t first_key, Cut cut, float scale, const View& scratch)
+       std::int64_t first_key, const KeyCut& cut, const KeyPart& part,
+       float scale, const View& scratch)
       : stream_(cuda_stream(stream)),
         cudnn_(libraries_of(stream).attention(stream)),
         kv_(kv),
         visits_(visits),
         first_key_(first_key),
         cut_(cut),
+        part_(part),
         scale_(scale),
         T(q_THC.dim(0)),
         H(q_THC.dim(1)),
@@ -184,12 +153,12 @@ class Call {
   cudaStream_t handle() const { return stream_.handle(); }
   CudnnAttention& cudnn() const { return cudnn_; }
 
-  RunShape shape(const Segment& s) const {
+  RunShape shape(const KeyPart& s) const {
     return {T, s.end - s.begin, H, kv_.kv_heads, C, kv_.token_stride(), s.last, scale_};
   }
   bool supported(Pass pass) const {
     bool good = true;
-    each_segment([&](const Segment& s) {
+    each_segment([&](const KeyPart& s) {
       good = good &&
              (s.end - s.begin / kv_.page_tokens * kv_.page_tokens) * kv_.token_stride() <=
                  segment_elements() &&
@@ -199,13 +168,14 @@ class Call {
   }
   template <class F>
   void each_segment(const F& f) const {
-    for_segments(first_key_, visits_.chunk_begin, T, cut_, f);
+    for_key_parts(first_key_, visits_.chunk_begin, T, kv_.page_tokens, cut_,
+                  [&](const KeyPart& s) {
+                    if (s.begin >= part_.begin && s.end <= part_.end) f(s);
+                  });
   }
-  bool single(const Segment& s) const { return s.begin == first_key_ && s.last; }
-  bool first(const Segment& s) const { return s.begin == first_key_; }
 
   // The segment's keys, one after another; its values follow each key.
-  const bf16* keys(const Segment& s) const {
+  const bf16* keys(const KeyPart& s) const {
     const std::int64_t P = kv_.page_tokens, first = s.begin / P, end = ceil_div(s.end, P);
     const std::int64_t skipped = s.begin % P * kv_.token_stride();
     if (contiguous(kv_, first, end))
@@ -219,10 +189,10 @@ class Call {
   }
   // Where the segment's key gradients go: the run that add_gradients adds, from the page's start
   // on.
-  bf16* gradients_of(const Segment& s) const {
+  bf16* gradients_of(const KeyPart& s) const {
     return gradients + s.begin % kv_.page_tokens * kv_.token_stride();
   }
-  void add_gradients(const Segment& s, const PagesView& to) const {
+  void add_gradients(const KeyPart& s, const PagesView& to) const {
     const std::int64_t P = kv_.page_tokens, first = s.begin / P, end = ceil_div(s.end, P);
     const std::int64_t skipped = s.begin % P * kv_.token_stride();
     // The keys before the segment's first in its first page get nothing.
@@ -246,7 +216,8 @@ class Call {
   const PagesView& kv_;
   const VisitsView& visits_;
   std::int64_t first_key_;
-  Cut cut_;
+  KeyCut cut_;
+  KeyPart part_;
   float scale_;
   bf16* staged_;
 
@@ -278,19 +249,20 @@ void reserve_segmented_attention(Stream& stream, const PagedAttentionReserve& a)
   };
   const Pass backward = a.exact ? Pass::kExactBackward : Pass::kFastBackward;
   const std::int64_t past = std::max<std::int64_t>(a.keys - s.tokens, 0);
-  reserve(std::min(past, kForwardCut.tokens), false, Pass::kForward);
-  reserve(std::min(past, backward_cut(a.exact).tokens), false, backward);
+  reserve(std::min(past, segment_cut(false, a.exact).tokens), false, Pass::kForward);
+  reserve(std::min(past, segment_cut(true, a.exact).tokens), false, backward);
   reserve(s.tokens, true, Pass::kForward);
   reserve(s.tokens, true, backward);
 }
 
 bool segmented_attention_forward(Stream& stream, const PagedAttentionForward& a,
                                  std::int64_t first_key) {
-  const Call call(stream, a.q_THC, a.kv, a.visits, first_key, kForwardCut, a.scale, a.scratch);
+  const Call call(stream, a.q_THC, a.kv, a.visits, first_key, segment_cut(false, a.exact), a.part, a.scale,
+                  a.scratch);
   if (!call.supported(Pass::kForward)) return false;
-  call.each_segment([&](const Segment& s) {
+  call.each_segment([&](const KeyPart& s) {
     const bf16* k = call.keys(s);
-    const bool single = call.single(s);
+    const bool single = s.is_all();
     call.cudnn().forward(call.shape(s), {.q = a.q_THC.data(),
                                          .k = k,
                                          .v = k + a.kv.row_elements(),
@@ -299,7 +271,7 @@ bool segmented_attention_forward(Stream& stream, const PagedAttentionForward& a,
     if (single) return;
     merge_kernel<<<grid_size(ceil_div(call.T * call.H * 32, kThreads)), kThreads, 0,
                    call.handle()>>>(call.partial, call.partial_lse, call.sum, a.lse_HT.as<float>(),
-                                    a.out_THC.as<bf16>(), call.T, call.H, call.C, call.first(s),
+                                    a.out_THC.as<bf16>(), call.T, call.H, call.C, s.first,
                                     s.last);
     LS_CUDA_LAUNCHED();
   });
@@ -308,14 +280,14 @@ bool segmented_attention_forward(Stream& stream, const PagedAttentionForward& a,
 
 bool segmented_attention_backward(Stream& stream, const PagedAttentionBackward& a,
                                   std::int64_t first_key) {
-  const Call call(stream, a.q_THC, a.kv, a.visits, first_key, backward_cut(a.exact), a.scale,
-                  a.scratch);
+  const Call call(stream, a.q_THC, a.kv, a.visits, first_key, segment_cut(true, a.exact), a.part,
+                  a.scale, a.scratch);
   const Pass pass = a.exact ? Pass::kExactBackward : Pass::kFastBackward;
   if (!call.supported(pass)) return false;
-  call.each_segment([&](const Segment& s) {
+  call.each_segment([&](const KeyPart& s) {
     const bf16* k = call.keys(s);
     bf16* dk = call.gradients_of(s);
-    const bool single = call.single(s);
+    const bool single = s.is_all();
     call.cudnn().backward(call.shape(s),
                           {.q = a.q_THC.data(),
                            .k = k,
@@ -331,7 +303,7 @@ bool segmented_attention_backward(Stream& stream, const PagedAttentionBackward& 
     if (single) return;
     const std::int64_t n = call.T * call.H * call.C;
     add_dq_kernel<<<grid_size(ceil_div(n, kThreads * 4)), kThreads, 0, call.handle()>>>(
-        call.partial, call.sum, a.dq_THC.as<bf16>(), n, call.first(s), s.last);
+        call.partial, call.sum, a.dq_THC.as<bf16>(), n, s.first, s.last);
     LS_CUDA_LAUNCHED();
   });
   return true;

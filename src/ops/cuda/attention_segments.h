@@ -15,6 +15,13 @@ inline constexpr std::int64_t kSegmentTokens = 32768;
 // keys of a 7B model. Half of that costs 1% of its speed.
 inline constexpr std::int64_t kExactBackwardSegmentTokens = 16384;
 
+// cuDNN's forward kernels skip what a mask hides wherever the diagonal lies; the backward ones only
+// where it begins in the corner, so there the chunk's own keys are a square of their own.
+constexpr KeyCut segment_cut(bool backward, bool exact) {
+  return {.tokens = backward && exact ? kExactBackwardSegmentTokens : kSegmentTokens,
+          .own_apart = backward};
+}
+
 // The first key of the chunk's queries, where each sees all from that one up to itself. Nothing
 // where the visit lists say anything else (windows, sparse, documents that begin in the chunk).
 std::optional<std::int64_t> first_key_of_all(const VisitsView& visits, std::int64_t tokens,

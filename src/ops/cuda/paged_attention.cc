@@ -24,7 +24,21 @@ std::optional<std::int64_t> first_key_for_cudnn(const Args& a) {
   return first_key_of_all(a.visits, a.q_THC.dim(0), a.kv.page_tokens);
 }
 
+// Our own kernels take everything at once.
+void refuse_parts(const KeyPart& part) {
+  if (!part.is_all())
+    throw Error("pages of a dense layer can be brought to the GPU in parts only where cuDNN computes "
+                "its attention, and cuDNN is missing or does not take this shape",
+                "install cuDNN 9, or raise memory.gpu until a layer's pages fit");
+}
+
 }  // namespace
+
+KeyCut paged_attention_cut(const PagedAttentionPass& pass) {
+  return fits_cudnn(pass.shape.compute, pass.shape.head_size)
+             ? segment_cut(pass.backward, pass.exact)
+             : KeyCut{};
+}
 
 std::int64_t paged_attention_scratch_elements(const PagedAttentionShape& s) {
   const std::int64_t ours = fits_matrix_attention(s.compute, s.head_size)
@@ -43,6 +57,7 @@ void paged_attention_forward(Stream& stream, const PagedAttentionForward& a) {
   if (const auto first = first_key_for_cudnn(a);
       first && segmented_attention_forward(stream, a, *first))
     return;
+  refuse_parts(a.part);
   if (fits_matrix_attention(a.q_THC.dtype(), a.kv.head_size))
     return matrix_attention_forward(stream, a);
   plain_attention_forward(stream, a);
@@ -52,6 +67,7 @@ void paged_attention_backward(Stream& stream, const PagedAttentionBackward& a) {
   if (const auto first = first_key_for_cudnn(a);
       first && segmented_attention_backward(stream, a, *first))
     return;
+  refuse_parts(a.part);
   if (fits_matrix_attention(a.q_THC.dtype(), a.kv.head_size))
     return matrix_attention_backward(stream, a);
   plain_attention_backward(stream, a);

@@ -54,6 +54,8 @@ LS_NO_CUDA_SIZE(loss_head_block_rows, std::int64_t)
 LS_NO_CUDA_SIZE(paged_attention_scratch_elements, PagedAttentionShape)
 LS_NO_CUDA_SIZE(rms_norm_backward_scratch_elements, RmsNormShape)
 
+KeyCut paged_attention_cut(const PagedAttentionPass&) { return {}; }
+
 std::string kernel_libraries() { return "none"; }
 
 // There is no stream of CUDA that these could be called on.

@@ -1,0 +1,145 @@
+#include "device/cuda/host_arena.h"
+
+#include <cuda_runtime.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "base/sizes.h"
+#include "device/cpu/available_memory.h"
+#include "device/cuda/check.h"
+
+namespace longstride::cuda {
+namespace {
+
+constexpr std::int64_t kPage = 4096, kHugePage = std::int64_t{2} << 20;
+constexpr std::int64_t kPartBytes = std::int64_t{1} << 30;  // registered at once, or a unit
+
+// Given to arenas and not touched yet.
+std::atomic<std::int64_t> promised{0};
+
+std::string text(std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
+
+class HostArena final : public Memory {
+ public:
+  HostArena(std::int64_t bytes, std::int64_t unit, const std::string& what)
+      : bytes_(bytes), what_(what) {
+    LS_CHECK(bytes > 0 && unit > 0, "{} bytes in units of {}", bytes, unit);
+    const std::int64_t available = available_host_memory();
+    if (bytes > available)
+      throw Error(fmt::format("not enough host memory for {}: {} asked, {} available", what,
+                              text(bytes), text(available)),
+                  "set memory.host lower, or free memory on this machine");
+    // Parts share no page of memory, and no unit lies in two.
+    part_ = unit % kPage == 0 ? std::max(unit, kPartBytes / unit * unit) : bytes;
+    mapped_ = (bytes + kHugePage - 1) / kHugePage * kHugePage + kHugePage;
+    map_ = mmap(nullptr, static_cast<std::size_t>(mapped_), PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (map_ == MAP_FAILED)
+      throw Error(fmt::format("cannot map {} of host memory for {}: {}", text(bytes), what,
+                              std::strerror(errno)),
+                  "raise the address-space limit (ulimit -v), or set memory.host lower");
+    const auto address = reinterpret_cast<std::uintptr_t>(map_);
+    const auto huge = static_cast<std::uintptr_t>(kHugePage);
+    data_ = static_cast<std::byte*>(map_) + ((address + huge - 1) / huge * huge - address);
+    // Only advice: where the kernel has no huge pages, small ones serve.
+    madvise(data_, static_cast<std::size_t>(mapped_ - kHugePage), MADV_HUGEPAGE);
+    promised += bytes;
+    state_.resize(static_cast<std::size_t>((bytes + part_ - 1) / part_));
+    LS_CUDA(cudaGetDevice(&device_));
+    const std::size_t threads = std::min<std::size_t>(
+        state_.size(), std::max(1u, std::thread::hardware_concurrency() / 2));
+    for (std::size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { make_ready(); });
+  }
+  HostArena(const HostArena&) = delete;
+  HostArena& operator=(const HostArena&) = delete;
+  ~HostArena() override {
+    stopping_ = true;
+    for (std::thread& t : threads_) t.join();
+    for (std::size_t part = 0; part < state_.size(); ++part) {
+      if (state_[part] == State::kReady) cudaHostUnregister(begin_of(part));
+      if (state_[part] == State::kWaiting) promised -= bytes_of(part);
+    }
+    munmap(map_, static_cast<std::size_t>(mapped_));
+  }
+
+  std::byte* data() const override { return data_; }
+  std::int64_t bytes() const override { return bytes_; }
+
+  void prepare(std::int64_t offset, std::int64_t bytes) override {
+    if (bytes <= 0) return;
+    const auto first = static_cast<std::size_t>(offset / part_),
+               last = static_cast<std::size_t>((offset + bytes - 1) / part_);
+    std::unique_lock lock(mutex_);
+    for (std::size_t part = first; part <= last; ++part) {
+      changed_.wait(lock, [&] { return state_.at(part) != State::kWaiting; });
+      if (state_[part] == State::kRefused)
+        throw Error(fmt::format("the driver cannot pin {} of host memory for {}: {}",
+                                text(bytes_of(part)), what_, cudaGetErrorString(refusal_)),
+                    "set memory.host lower, or raise the limit of locked memory (ulimit -l)");
+    }
+  }
+
+ private:
+  enum class State : std::uint8_t { kWaiting, kReady, kRefused };
+  std::byte* begin_of(std::size_t part) const {
+    return data_ + static_cast<std::int64_t>(part) * part_;
+  }
+  std::int64_t bytes_of(std::size_t part) const {
+    return std::min(part_, bytes_ - static_cast<std::int64_t>(part) * part_);
+  }
+
+  void make_ready() {
+    cudaSetDevice(device_);
+    while (!stopping_) {
+      const std::size_t part = next_++;
+      if (part >= state_.size()) return;
+      std::byte* const begin = begin_of(part);
+      // Touched by this thread, so that registering finds pages to pin and need not make them.
+      for (std::int64_t i = 0; i < bytes_of(part); i += kPage)
+        *const_cast<volatile std::byte*>(begin + i) = std::byte{0};
+      const cudaError_t status =
+          cudaHostRegister(begin, static_cast<std::size_t>(bytes_of(part)), cudaHostRegisterDefault);
+      if (status != cudaSuccess) cudaGetLastError();
+      promised -= bytes_of(part);
+      const std::scoped_lock lock(mutex_);
+      state_[part] = status == cudaSuccess ? State::kReady : State::kRefused;
+      if (status != cudaSuccess) refusal_ = status;
+      changed_.notify_all();
+    }
+  }
+
+  std::int64_t bytes_, part_ = 0, mapped_ = 0;
+  std::string what_;
+  void* map_ = nullptr;
+  std::byte* data_ = nullptr;
+  int device_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<State> state_;
+  cudaError_t refusal_ = cudaSuccess;
+  std::atomic<std::size_t> next_{0};
+  std::atomic<bool> stopping_{false};
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace
+
+std::unique_ptr<Memory> make_host_arena(std::int64_t bytes, std::int64_t unit,
+                                        const std::string& what) {
+  return std::make_unique<HostArena>(bytes, unit, what);
+}
+
+std::int64_t available_host_memory() {
+  return std::max<std::int64_t>(0, available_memory() - promised);
+}
+
+}  // namespace longstride::cuda

@@ -1,0 +1,69 @@
+// Blocks on disk, through a few buffers in host memory: from the device into a buffer and on to the
+// disk, and back. Reads may begin ahead of their use. Not thread-safe: the thread that runs the
+// step owns it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+#include "pages/disk_queue.h"
+
+namespace longstride {
+
+class DiskBuffers {
+ public:
+  // `mover` outlives it. At least two buffers; two thirds of them may hold what was read ahead.
+  // Throws Error where the directory cannot be used.
+  DiskBuffers(Device& device, Mover& mover, const std::filesystem::path& directory,
+              std::int64_t blocks, std::int64_t block_bytes, std::int64_t buffers,
+              const std::string& what);
+  DiskBuffers(const DiskBuffers&) = delete;
+  DiskBuffers& operator=(const DiskBuffers&) = delete;
+  ~DiskBuffers();
+
+  // Where to copy the block to, in the lane to the host; end_write sends it on. One at a time.
+  std::byte* begin_write(std::int64_t block);
+  void end_write(std::int64_t block);
+  // Where to copy the block from, in the lane from the host, until end_read. Waits for the disk.
+  std::byte* begin_read(std::int64_t block);
+  void end_read(std::int64_t block);
+  // Begins to read; false where no buffer is free for that.
+  bool read_ahead(std::int64_t block);
+  // Nobody is going to read what the block holds now.
+  void drop(std::int64_t block);
+  // Returns when the disk has done everything.
+  void finish();
+  DiskMoved moved() const { return queue_->moved(); }
+
+ private:
+  enum class State : std::uint8_t { kFree, kWriting, kReading };
+  struct Buffer {
+    State state = State::kFree;
+    std::int64_t block = -1;
+    DiskQueue::Ticket ticket = 0;
+    Mark read;  // by the copy to the device
+    std::uint64_t since = 0;
+  };
+  std::byte* data(const Buffer& buffer) const {
+    return memory_->data() + (&buffer - buffers_.data()) * block_bytes_;
+  }
+  Buffer* reading(std::int64_t block);
+  // A buffer that nobody uses any more; waits for a write where all are busy.
+  Buffer& take();
+  void start_reading(Buffer& buffer, std::int64_t block);
+  void settle();  // writes that are done
+
+  Mover& mover_;
+  std::int64_t block_bytes_;
+  std::unique_ptr<Memory> memory_;
+  std::vector<Buffer> buffers_;
+  std::int64_t most_ahead_, ahead_ = 0;  // buffers in kReading
+  std::uint64_t clock_ = 0;
+  std::unique_ptr<DiskQueue> queue_;  // last: it uses the buffers
+};
+
+}  // namespace longstride

@@ -1,0 +1,44 @@
+#include "tests/attention/parts_check.h"
+
+namespace longstride {
+namespace {
+
+TEST(AttentionParts, TheSameBitsOnTheCpu) {
+  const auto device = make_cpu_device();
+  for (const std::int64_t page : {16, 24, 128})
+    for (const std::int64_t start : {0, 1, 700}) {
+      const SequenceLayout layout{page * 100 + 5, page * 7, page,
+                                  start == 0 ? std::vector<std::int64_t>{0}
+                                             : std::vector<std::int64_t>{0, start}};
+      PartsCheck(*device, {.layout = layout}).run();
+    }
+}
+
+TEST(KeyParts, CoverEverythingOnce) {
+  for (const KeyCut& cut : {KeyCut{}, KeyCut{.tokens = 64}, KeyCut{.tokens = 64, .own_apart = true},
+                            KeyCut{.tokens = 32, .from_first_page = true}})
+    for (const std::int64_t first : {0, 5, 63, 64, 200, 256})
+      for (const std::int64_t tokens : {1, 40, 64}) {
+        const std::int64_t chunk = 256;
+        std::int64_t at = first;
+        bool last = false;
+        for_key_parts(first, chunk, tokens, 16, cut, [&](const KeyPart& part) {
+          EXPECT_FALSE(last);
+          EXPECT_EQ(part.begin, at);
+          EXPECT_EQ(part.first, at == first);
+          EXPECT_GT(part.end, part.begin);
+          // The chunk's own keys are never cut.
+          EXPECT_TRUE(part.end <= chunk || part.last);
+          at = part.end;
+          last = part.last;
+          if (cut.own_apart && part.last) {
+            EXPECT_EQ(part.begin, std::max(first, chunk));
+          }
+        });
+        EXPECT_TRUE(last);
+        EXPECT_EQ(at, chunk + tokens);
+      }
+}
+
+}  // namespace
+}  // namespace longstride

@@ -1,0 +1,107 @@
+// Invariant 2 on the GPU: wherever pages wait and however slow their copies are, the bits are the
+// same.
+#include <gtest/gtest.h>
+
+#include "tests/data/temp_directory.h"
+#include "tests/train/step_fixture.h"
+
+namespace longstride {
+namespace {
+
+// Copies everything up to three times, in pieces: slower, and the same if nobody comes too early.
+class SlowMover final : public Mover {
+ public:
+  SlowMover(std::unique_ptr<Mover> mover, std::uint64_t seed)
+      : mover_(std::move(mover)), random_(seed) {}
+  Mark mark(Lane lane) override { return mover_->mark(lane); }
+  void wait(Lane lane, Mark mark, WaitSite site) override { mover_->wait(lane, mark, site); }
+  void wait_on_host(Mark mark, WaitSite site) override { mover_->wait_on_host(mark, site); }
+  void copy(Lane lane, std::span<const Copy> copies) override {
+    std::vector<Copy> pieces;
+    for (std::uint64_t times = 1 + random_.below(3); times > 0; --times)
+      for (const Copy& c : copies) {
+        const auto half = static_cast<std::int64_t>(
+                              random_.below(static_cast<std::uint64_t>(c.bytes / 256))) *
+                          256;
+        if (half > 0) pieces.push_back({c.to, c.from, half});
+        pieces.push_back({c.to + half, c.from + half, c.bytes - half});
+      }
+    for (const Copy& c : pieces) mover_->copy(lane, {&c, 1});
+  }
+  void finish() override { mover_->finish(); }
+  MoveTimes take_times() override { return mover_->take_times(); }
+
+ private:
+  std::unique_ptr<Mover> mover_;
+  Random random_;
+};
+
+struct Outcome {
+  std::vector<float> losses;
+  std::vector<std::byte> gradients;
+  AwayBlocks::Moved moved;
+  StepMemory memory;
+};
+
+Outcome run(Device& gpu, const RandomCase& c, const ParameterSet& weights, std::int64_t chunk,
+            const PageBudget& pages, const MakeMover& make_mover = nullptr) {
+  ParameterSet gradients(gpu, c.config, DType::kF32, "gradients");
+  StepOptions options{static_cast<std::int64_t>(c.tokens.size()), 1, false, pages};
+  options.make_mover = make_mover;
+  StepRunner runner(c.config, weights, gradients, choose_numerics(gpu, c.config, chunk, 128),
+                    options);
+  runner.record_losses();
+  for (int i = 0; i < 2; ++i) {
+    gradients.zero();
+    runner.run({c.tokens, c.targets, c.document_starts}, 1.0);
+  }
+  Outcome out{{runner.losses().begin(), runner.losses().end()}, {}, runner.store().moved(),
+              runner.memory()};
+  out.gradients.resize(static_cast<std::size_t>(gradients.bytes()));
+  gpu.copy_to_host(out.gradients.data(), gradients.data(), gradients.bytes());
+  return out;
+}
+
+TEST(TiersOnCuda, EveryTierGivesTheSameBits) {
+  const std::unique_ptr<Device> gpu = make_cuda_device();
+  const TempDirectory directory;
+  for (std::uint64_t seed = 0; seed < 3; ++seed) {
+    Random random(seed, 5);
+    RandomCase c;
+    c.config = random_config(random);
+    c.config.head_size = 64;
+    // Dense and longer than a segment; windows; documents.
+    for (std::int64_t& window : c.config.windows) window = seed == 1 ? 300 : 0;
+    fill_sequence(c, random, seed == 0 ? 40'000 : 9'000, seed == 2 ? 3 : 1, 0);
+    const std::int64_t chunk = seed == 0 ? 2'048 : 512;
+    ParameterSet weights(*gpu, c.config, DType::kBF16, "weights");
+    initialize_random(weights, c.config, seed);
+    const Outcome resident = run(*gpu, c, weights, chunk, {});
+    EXPECT_EQ(resident.moved.in, 0);
+    const NumericsRecord numerics = choose_numerics(*gpu, c.config, chunk, 128);
+    const SequenceLayout layout{static_cast<std::int64_t>(c.tokens.size()), chunk, 128, {0}};
+    const std::int64_t least = least_device_bytes(
+        layout,
+        make_step_schedule(layout, schedule_options(gpu->kind(), c.config, numerics, 1)),
+        kv_shape(c.config, numerics));
+    constexpr std::int64_t kAll = PageBudget::kAll;
+    const auto same = [&](const PageBudget& pages, const MakeMover& make_mover = nullptr) {
+      const Outcome tiered = run(*gpu, c, weights, chunk, pages, make_mover);
+      EXPECT_EQ(tiered.losses, resident.losses) << "seed " << seed;
+      EXPECT_EQ(tiered.gradients, resident.gradients) << "seed " << seed;
+      EXPECT_GT(tiered.moved.in, 0);
+      EXPECT_LE(tiered.memory.kv_pages + tiered.memory.kv_gradient_pages, pages.device);
+    };
+    same({least, kAll});
+    same({3 * least, kAll});
+    same({least, 0, kAll, directory.path()});
+    same({2 * least, resident.memory.kv_pages / 3, kAll, directory.path()});
+    for (const std::int64_t budget : {least, 2 * least})
+      same({budget, kAll}, [&](Device& device) {
+        return std::make_unique<SlowMover>(device.make_mover(), seed);
+      });
+  }
+}
+
+}  // namespace
+}  // namespace longstride
