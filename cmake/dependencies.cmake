@@ -25,3 +25,10 @@ find_path(XXHASH_INCLUDE xxhash.h REQUIRED)
 add_library(ls_xxhash INTERFACE)
 target_include_directories(ls_xxhash SYSTEM INTERFACE ${XXHASH_INCLUDE})
 target_compile_definitions(ls_xxhash INTERFACE XXH_INLINE_ALL)
+
+# Pages on disk; the kernel may refuse it at run time, and threads serve then.
+find_path(LIBURING_INCLUDE liburing.h REQUIRED)
+find_library(LIBURING_LIBRARY NAMES liburing.a uring REQUIRED)
+add_library(ls_uring INTERFACE)
+target_include_directories(ls_uring SYSTEM INTERFACE ${LIBURING_INCLUDE})
+target_link_libraries(ls_uring INTERFACE ${LIBURING_LIBRARY})

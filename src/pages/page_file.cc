@@ -1,6 +1,7 @@
 #include "pages/page_file.h"
 
 #include <fcntl.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -20,27 +21,63 @@ namespace {
               "resumed from its last checkpoint");
 }
 
+int make_nameless(const std::filesystem::path& directory) {
+  const int file = ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (file >= 0) return file;
+  // Not every file system has O_TMPFILE; where the directory is at fault, this fails as well.
+  std::string name = (directory / ".longstride-pages-XXXXXX").string();
+  const int named = ::mkostemp(name.data(), O_CLOEXEC);
+  if (named >= 0) ::unlink(name.c_str());
+  return named;
+}
+
+// 0, or errno's number. What cannot succeed is not begun: it would fill the disk before it fails.
+int reserve(int file, std::int64_t bytes) {
+  struct statvfs room = {};
+  if (::fstatvfs(file, &room) == 0 &&
+      static_cast<double>(room.f_bfree) * static_cast<double>(room.f_frsize) <
+          static_cast<double>(bytes))
+    return ENOSPC;
+  int error = 0;
+  do error = ::posix_fallocate(file, 0, bytes);
+  while (error == EINTR);
+  return error;
+}
+
+std::string free_room(const std::filesystem::path& directory) {
+  struct statvfs room = {};
+  if (::statvfs(directory.c_str(), &room) != 0) return "";
+  return ", " +
+         format_bytes(static_cast<double>(room.f_bavail) * static_cast<double>(room.f_frsize)) +
+         " are free";
+}
+
 }  // namespace
 
 PageFile::PageFile(const std::filesystem::path& directory, std::int64_t bytes)
-    : directory_(directory) {
-  std::string name = (directory / ".longstride-pages-XXXXXX").string();
-  file_ = ::mkstemp(name.data());
+    : directory_(directory), file_(make_nameless(directory)) {
   if (file_ < 0)
     throw Error(fmt::format("memory.disk_path {} cannot be written: {}", directory.string(),
                             std::strerror(errno)),  // NOLINT(concurrency-mt-unsafe)
                 "name a directory on a local disk that exists and is yours");
-  ::unlink(name.c_str());
-  if (const int error = ::posix_fallocate(file_, 0, bytes); error != 0) {
+  if (const int error = reserve(file_, bytes); error != 0) {
     ::close(file_);
-    throw Error(fmt::format("memory.disk_path {}: no room for {} of pages: {}", directory.string(),
-                            format_bytes(static_cast<double>(bytes)),
-                            std::strerror(error)),  // NOLINT(concurrency-mt-unsafe)
-                "free space there, choose another directory, or shorten training.context");
+    throw Error(
+        fmt::format("memory.disk_path {}: no room for {} of pages{}: {}", directory.string(),
+                    format_bytes(static_cast<double>(bytes)), free_room(directory),
+                    std::strerror(error)),  // NOLINT(concurrency-mt-unsafe)
+        "free space there, choose another directory, or shorten training.context");
   }
 }
 
 PageFile::~PageFile() { ::close(file_); }
+
+int PageFile::set_direct(bool direct) const {
+  const int flags = ::fcntl(file_, F_GETFL);
+  if (flags < 0) return errno;
+  const int wanted = direct ? flags | O_DIRECT : flags & ~O_DIRECT;
+  return wanted == flags || ::fcntl(file_, F_SETFL, wanted) == 0 ? 0 : errno;
+}
 
 void PageFile::write(const std::byte* from, std::int64_t bytes, std::int64_t offset) {
   while (bytes > 0) {

@@ -20,6 +20,12 @@ class PageFile {
   void write(const std::byte* from, std::int64_t bytes, std::int64_t offset);
   void read(std::byte* to, std::int64_t bytes, std::int64_t offset);
 
+  // From now on past the system's cache (O_DIRECT), or through it; memory, offsets and lengths are
+  // then multiples of the disk's blocks. Returns 0, or errno's number where the file system
+  // refuses.
+  int set_direct(bool direct) const;
+  int descriptor() const { return file_; }
+
  private:
   std::filesystem::path directory_;
   int file_ = -1;

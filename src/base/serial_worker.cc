@@ -1,0 +1,40 @@
+#include "base/serial_worker.h"
+
+#include <utility>
+
+namespace longstride {
+
+SerialWorker::SerialWorker() : thread_([this] { run(); }) {}
+
+SerialWorker::~SerialWorker() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  given_.notify_one();
+  thread_.join();
+}
+
+void SerialWorker::post(std::function<void()> task) {
+  {
+    const std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+  }
+  given_.notify_one();
+}
+
+void SerialWorker::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    given_.wait(lock, [&] { return stopping_ || !tasks_.empty(); });
+    if (stopping_) return;
+    std::function<void()> task = std::move(tasks_.front());
+    tasks_.pop_front();
+    lock.unlock();
+    task();
+    task = nullptr;  // what it holds goes without the lock
+    lock.lock();
+  }
+}
+
+}  // namespace longstride

@@ -1,0 +1,96 @@
+#include "pages/thread_io.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+namespace longstride {
+namespace {
+
+constexpr int kThreads = 8;
+
+class ThreadIo final : public BlockIo {
+ public:
+  ThreadIo(std::shared_ptr<PageFile> file, bool direct) : file_(std::move(file)), direct_(direct) {
+    for (int i = 0; i < kThreads; ++i) threads_.emplace_back([this] { serve(); });
+  }
+  ~ThreadIo() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    asked_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  void submit(const Request& request) override {
+    {
+      const std::lock_guard lock(mutex_);
+      requests_.push_back(request);
+    }
+    asked_.notify_one();
+  }
+
+  void wait(std::vector<Result>& results) override {
+    results.clear();
+    std::unique_lock lock(mutex_);
+    answered_.wait(lock, [&] { return woken_ || !results_.empty(); });
+    woken_ = false;
+    results.swap(results_);
+  }
+
+  void wake() override {
+    {
+      const std::lock_guard lock(mutex_);
+      woken_ = true;
+    }
+    answered_.notify_one();
+  }
+
+  std::int64_t alignment() const override { return direct_ ? kDirectAlignment : 1; }
+  std::string description() const override {
+    return direct_ ? "threads, direct" : "threads, buffered";
+  }
+
+ private:
+  void serve() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      asked_.wait(lock, [&] { return stopping_ || !requests_.empty(); });
+      if (stopping_) return;
+      const Request request = requests_.front();
+      requests_.pop_front();
+      lock.unlock();
+      const auto bytes = static_cast<std::size_t>(request.bytes);
+      const ssize_t moved = request.from != nullptr
+                                ? ::pwrite(file_->descriptor(), request.from, bytes, request.offset)
+                                : ::pread(file_->descriptor(), request.to, bytes, request.offset);
+      const std::int64_t result = moved < 0 ? -errno : moved;
+      lock.lock();
+      results_.push_back({request.tag, result});
+      answered_.notify_one();
+    }
+  }
+
+  std::shared_ptr<PageFile> file_;
+  bool direct_;
+  std::mutex mutex_;
+  std::condition_variable asked_, answered_;
+  std::deque<Request> requests_;
+  std::vector<Result> results_;
+  bool woken_ = false, stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace
+
+std::unique_ptr<BlockIo> make_thread_io(std::shared_ptr<PageFile> file, bool direct) {
+  return std::make_unique<ThreadIo>(std::move(file), direct);
+}
+
+}  // namespace longstride

@@ -1,0 +1,126 @@
+// A queue on a chosen kind of I/O, blocks of content that is easy to tell apart, and I/O that fails
+// as a test wishes.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/random.h"
+#include "pages/disk_queue.h"
+#include "tests/data/temp_directory.h"
+
+namespace longstride {
+
+// Between a queue and its I/O. All on the queue's thread: what the functions use is set up before,
+// or is atomic.
+class FaultyIo final : public BlockIo {
+ public:
+  struct Faults {
+    std::function<void(Request&)> before = {};                // what is asked for instead
+    std::function<void(const Request&, Result&)> after = {};  // what is answered instead
+  };
+  FaultyIo(std::unique_ptr<BlockIo> io, Faults faults)
+      : io_(std::move(io)), faults_(std::move(faults)) {}
+  void submit(const Request& request) override {
+    requests_[request.tag] = request;
+    Request changed = request;
+    if (faults_.before) faults_.before(changed);
+    io_->submit(changed);
+  }
+  void wait(std::vector<Result>& results) override {
+    io_->wait(results);
+    for (Result& result : results)
+      if (faults_.after) faults_.after(requests_.at(result.tag), result);
+  }
+  void wake() override { io_->wake(); }
+  std::int64_t alignment() const override { return io_->alignment(); }
+  std::string description() const override { return io_->description(); }
+
+ private:
+  std::unique_ptr<BlockIo> io_;
+  Faults faults_;
+  std::map<std::uint64_t, Request> requests_;
+};
+
+// A block in memory, aligned or deliberately not.
+class Buffer {
+ public:
+  explicit Buffer(std::int64_t bytes, std::int64_t shift = 0)
+      : memory_(aligned_memory(bytes + shift)), bytes_(bytes), shift_(shift) {
+    std::memset(memory_.get(), 0, static_cast<std::size_t>(bytes + shift));
+  }
+  std::byte* data() const { return memory_.get() + shift_; }
+  // Every seed has its own content, and every place in it.
+  void fill(std::uint64_t seed) const {
+    for (std::int64_t i = 0; i < bytes_; ++i) data()[i] = value(seed, i);
+  }
+  ::testing::AssertionResult holds(std::uint64_t seed) const {
+    for (std::int64_t i = 0; i < bytes_; ++i)
+      if (data()[i] != value(seed, i))
+        return ::testing::AssertionFailure() << "byte " << i << " is not that of content " << seed;
+    return ::testing::AssertionSuccess();
+  }
+
+ private:
+  static std::byte value(std::uint64_t seed, std::int64_t i) {
+    const std::uint64_t mixed =
+        (seed * 0x9e3779b97f4a7c15ull) ^ (static_cast<std::uint64_t>(i) * 0xd1342543de82ef95ull);
+    return static_cast<std::byte>(mixed >> 40);
+  }
+  AlignedMemory memory_;
+  std::int64_t bytes_, shift_;
+};
+
+// Null where this machine does not offer that kind; `why_not` then says why.
+inline std::unique_ptr<DiskQueue> make_queue(IoKind kind, const std::filesystem::path& directory,
+                                             std::int64_t blocks, std::int64_t block_bytes,
+                                             std::string* why_not, FaultyIo::Faults faults = {}) {
+  auto file = std::make_shared<PageFile>(directory, blocks * block_bytes);
+  std::unique_ptr<BlockIo> io = make_block_io(kind, file, block_bytes, why_not);
+  if (io == nullptr) return nullptr;
+  io = std::make_unique<FaultyIo>(std::move(io), std::move(faults));
+  return std::make_unique<DiskQueue>(OpenedIo{std::move(io), ""}, directory, blocks, block_bytes,
+                                     "the test's pages");
+}
+
+class DiskKinds : public ::testing::TestWithParam<IoKind> {
+ protected:
+  static constexpr std::int64_t kBytes = 8192;
+  // Skips the test where there is no such I/O: `queue_` is null then.
+  void open(std::int64_t blocks, std::int64_t block_bytes = kBytes, FaultyIo::Faults faults = {}) {
+    std::string why_not;
+    queue_ =
+        make_queue(GetParam(), directory_.path(), blocks, block_bytes, &why_not, std::move(faults));
+    if (queue_ == nullptr) GTEST_SKIP() << why_not;
+  }
+  void write(std::int64_t block, std::uint64_t seed, std::int64_t bytes = kBytes) {
+    const Buffer buffer(bytes);
+    buffer.fill(seed);
+    queue_->wait(queue_->write(block, buffer.data(), {}));
+  }
+  ::testing::AssertionResult reads(std::int64_t block, std::uint64_t seed,
+                                   std::int64_t bytes = kBytes) {
+    const Buffer buffer(bytes);
+    queue_->wait(queue_->read(block, buffer.data()));
+    return buffer.holds(seed);
+  }
+
+  TempDirectory directory_;
+  std::unique_ptr<DiskQueue> queue_;
+};
+
+inline std::string kind_name(const ::testing::TestParamInfo<IoKind>& info) {
+  return std::vector<std::string>{"UringDirect", "ThreadsDirect",
+                                  "ThreadsBuffered"}[static_cast<std::size_t>(info.param)];
+}
+inline const auto kEveryKind =
+    ::testing::Values(IoKind::kUringDirect, IoKind::kThreadsDirect, IoKind::kThreadsBuffered);
+
+}  // namespace longstride

@@ -1,0 +1,217 @@
+// What goes to disk comes back, in the order that the queue promises.
+#include "pages/disk_queue.h"
+
+#include <sys/resource.h>
+
+#include <atomic>
+#include <future>
+#include <thread>
+
+#include "tests/pages/disk_queue_fixture.h"
+
+namespace longstride {
+namespace {
+
+namespace fs = std::filesystem;
+using Ticket = DiskQueue::Ticket;
+
+struct Mix {
+  std::int64_t blocks, block_bytes;
+  int jobs;
+  std::size_t at_once;
+  std::uint64_t most_shift = 1;  // of memory from where it is aligned, less 1
+};
+
+// Reads and writes of random blocks, many under way; each read must find what the last write before
+// it brought.
+void run_mix(DiskQueue& queue, const Mix& mix, std::uint64_t seed) {
+  struct UnderWay {
+    Ticket ticket;
+    std::uint64_t expected;  // 0: a write
+    std::unique_ptr<Buffer> buffer;
+  };
+  Random random(seed);
+  std::vector<std::uint64_t> content(static_cast<std::size_t>(mix.blocks));
+  std::vector<UnderWay> under_way;
+  DiskMoved moved;
+  for (int i = 1; i <= mix.jobs || !under_way.empty(); ++i) {
+    if (i <= mix.jobs) {
+      const auto block = static_cast<std::int64_t>(random.below(mix.blocks));
+      std::uint64_t& now = content[static_cast<std::size_t>(block)];
+      auto buffer = std::make_unique<Buffer>(
+          mix.block_bytes, static_cast<std::int64_t>(random.below(mix.most_shift)));
+      if (now == 0 || random.below(2) == 0) {
+        now = static_cast<std::uint64_t>(i);
+        // Filled on a thread of the queue, as a copy from the device would arrive.
+        const auto arrive = [to = buffer.get(), now, late = random.below(16) == 0] {
+          if (late) std::this_thread::sleep_for(std::chrono::microseconds(200));
+          to->fill(now);
+        };
+        const Ticket ticket = queue.write(block, buffer->data(), arrive);
+        under_way.push_back({ticket, 0, std::move(buffer)});
+        moved.written += mix.block_bytes;
+      } else {
+        const Ticket ticket = queue.read(block, buffer->data());
+        under_way.push_back({ticket, now, std::move(buffer)});
+        moved.read += mix.block_bytes;
+      }
+      if (under_way.size() < mix.at_once) continue;
+    }
+    const auto which = static_cast<std::ptrdiff_t>(random.below(under_way.size()));
+    const UnderWay& one = under_way[static_cast<std::size_t>(which)];
+    if (random.below(2) == 0)
+      queue.wait(one.ticket);
+    else
+      while (!queue.done(one.ticket)) std::this_thread::yield();
+    if (one.expected != 0) {
+      ASSERT_TRUE(one.buffer->holds(one.expected)) << "ticket " << one.ticket;
+    }
+    EXPECT_TRUE(queue.done(one.ticket));
+    under_way.erase(under_way.begin() + which);
+  }
+  EXPECT_EQ(queue.moved().written, moved.written);
+  EXPECT_EQ(queue.moved().read, moved.read);
+  EXPECT_GT(queue.moved().busy_s, 0);
+}
+
+class DiskQueueKinds : public DiskKinds {};
+INSTANTIATE_TEST_SUITE_P(Io, DiskQueueKinds, kEveryKind, kind_name);
+
+TEST_P(DiskQueueKinds, ReadsFindWhatWasWritten) {
+  for (const Mix& mix : {Mix{5, 4096, 2000, 40}, Mix{200, 8192, 2000, 64, 5000},
+                         // Several requests to a block, the last shorter.
+                         Mix{6, (5 << 20) + 4096, 60, 12, 2}}) {
+    open(mix.blocks, mix.block_bytes);
+    if (queue_ == nullptr) return;
+    run_mix(*queue_, mix, static_cast<std::uint64_t>(mix.block_bytes));
+    queue_.reset();
+  }
+}
+
+TEST_P(DiskQueueKinds, JobsOfOneBlockKeepTheirOrder) {
+  open(2);
+  if (queue_ == nullptr) return;
+  constexpr std::uint64_t kRounds = 50;
+  std::vector<std::unique_ptr<Buffer>> written, read;
+  Ticket last = 0;
+  for (std::uint64_t round = 1; round <= kRounds; ++round) {
+    written.push_back(std::make_unique<Buffer>(kBytes));
+    written.back()->fill(round);
+    queue_->write(1, written.back()->data(), {});
+    for (int twice = 0; twice < 2; ++twice) {
+      read.push_back(std::make_unique<Buffer>(kBytes));
+      last = queue_->read(1, read.back()->data());
+    }
+  }
+  queue_->wait(last);
+  for (std::uint64_t i = 0; i < read.size(); ++i) EXPECT_TRUE(read[i]->holds(1 + i / 2));
+}
+
+TEST_P(DiskQueueKinds, AWriteThatIsNotReadyHoldsUpOnlyWhatThePromiseSays) {
+  open(4);
+  if (queue_ == nullptr) return;
+  write(0, 10);
+  write(1, 11);
+  std::promise<void> arrival;
+  const Buffer late(kBytes), later(kBytes), of_late(kBytes);
+  const Ticket blocked = queue_->write(1, late.data(), [&] {
+    arrival.get_future().wait();
+    late.fill(21);
+  });
+  later.fill(22);
+  const Ticket behind = queue_->write(2, later.data(), {});
+  const Ticket sees_it = queue_->read(1, of_late.data());
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(reads(0, 10));  // would never end if it were held up
+  EXPECT_FALSE(queue_->done(blocked));
+  EXPECT_FALSE(queue_->done(behind));
+  EXPECT_FALSE(queue_->done(sees_it));
+  arrival.set_value();
+  queue_->wait(behind);
+  queue_->wait(sees_it);
+  EXPECT_TRUE(queue_->done(blocked));
+  EXPECT_TRUE(of_late.holds(21));
+  EXPECT_TRUE(reads(2, 22));
+}
+
+TEST_P(DiskQueueKinds, EndsWithJobsInEveryState) {
+  for (int round = 0; round < 5; ++round) {
+    open(16, 1 << 20);
+    if (queue_ == nullptr) return;
+    for (std::int64_t block = 0; block < 8; ++block) write(block, 1, 1 << 20);
+    std::vector<std::unique_ptr<Buffer>> buffers;
+    const auto buffer = [&] {
+      buffers.push_back(std::make_unique<Buffer>(1 << 20));
+      return buffers.back()->data();
+    };
+    for (std::int64_t block = 0; block < 8; ++block) queue_->write(block, buffer(), {});
+    std::promise<void> called;
+    std::atomic<bool> left = false, called_another = false;
+    queue_->write(8, buffer(), [&] {
+      called.set_value();
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      left = true;
+    });
+    queue_->write(9, buffer(), [&] { called_another = true; });
+    for (std::int64_t block = 0; block < 10; ++block) queue_->read(block, buffer());
+    called.get_future().wait();
+    queue_.reset();
+    EXPECT_TRUE(left);
+    EXPECT_FALSE(called_another);
+    for (const auto& one : buffers) one->fill(2);  // a sanitizer sees who still touches them
+  }
+}
+
+TEST_P(DiskQueueKinds, GoesOnWhenTheDirectoryIsRemoved) {
+  open(3);
+  if (queue_ == nullptr) return;
+  write(0, 5);
+  EXPECT_TRUE(fs::is_empty(directory_.path()));  // the file has no name
+  fs::remove_all(directory_.path());
+  write(1, 6);
+  EXPECT_TRUE(reads(0, 5));
+  EXPECT_TRUE(reads(1, 6));
+}
+
+TEST(DiskQueue, TakesTheBestIoThatThereIs) {
+  const TempDirectory directory;
+  const auto file = std::make_shared<PageFile>(directory.path(), 1 << 20);
+  std::string why_not;
+  const OpenedIo whole = open_block_io(file, 4096);
+  if (make_block_io(IoKind::kUringDirect, file, 4096, &why_not) != nullptr) {
+    EXPECT_EQ(whole.io->description(), "io_uring, direct");
+    EXPECT_EQ(whole.why_not_better, "");
+  } else {
+    EXPECT_EQ(whole.io->description().find("io_uring"), std::string::npos);
+    EXPECT_NE(whole.why_not_better, "");
+  }
+}
+
+TEST(DiskQueue, OddBlocksGoThroughTheCache) {
+  const TempDirectory directory;
+  const Mix mix{30, 300, 2000, 40, 64};
+  DiskQueue queue(directory.path(), mix.blocks, mix.block_bytes, "pages");
+  EXPECT_EQ(queue.description(), "threads, buffered (blocks of 300 bytes are no multiple of 4096)");
+  run_mix(queue, mix, 1);
+}
+
+TEST(DiskQueue, ThreadsServeWhereIoUringIsRefused) {
+  const TempDirectory directory;
+  const auto file = std::make_shared<PageFile>(directory.path(), 1 << 20);
+  std::string why_not;
+  if (make_block_io(IoKind::kThreadsDirect, file, 4096, &why_not) == nullptr)
+    GTEST_SKIP() << why_not;
+  // No descriptor is left for a ring.
+  rlimit before = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = 0;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  OpenedIo opened = open_block_io(file, 4096);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  DiskQueue queue(std::move(opened), directory.path(), 256, 4096, "pages");
+  EXPECT_TRUE(says(queue.description(), {"threads, direct (io_uring: "}));
+  run_mix(queue, {256, 4096, 1000, 40, 64}, 2);
+}
+
+}  // namespace
+}  // namespace longstride
