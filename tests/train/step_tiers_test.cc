@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/data/temp_directory.h"
-#include "tests/device/watched_device.h"
+#include "tests/pages/watched_mover.h"
 #include "tests/train/step_fixture.h"
 
 namespace longstride {
@@ -18,12 +18,12 @@ struct Outcome {
 constexpr std::int64_t kChunk = 32, kPage = 16;
 
 Outcome run(Device& device, const RandomCase& c, const ParameterSet& weights, std::int64_t keep,
-            const PageBudget& pages) {
+            const PageBudget& pages, const MakeMover& make_mover = nullptr) {
   Outcome outcome;
   outcome.gradients = std::make_unique<ParameterSet>(device, c.config, DType::kF32, "gradients");
   StepRunner runner(c.config, weights, *outcome.gradients,
                     choose_numerics(device, c.config, kChunk, kPage),
-                    {static_cast<std::int64_t>(c.tokens.size()), keep, false, pages});
+                    {static_cast<std::int64_t>(c.tokens.size()), keep, false, pages, make_mover});
   runner.record_losses();
   // Twice: nothing of the first run may be left.
   for (int i = 0; i < 2; ++i) {
@@ -49,7 +49,7 @@ std::int64_t least_bytes(Device& device, const RandomCase& c, const SequenceLayo
 
 // Contexts that are cut into several parts, with copies that are late, split and out of order.
 TEST(StepTiers, LateCopiesGiveTheSameBits) {
-  const auto plain = make_cpu_device();
+  const auto device = make_cpu_device();
   const TempDirectory directory;
   for (std::uint64_t seed = 0; seed < 4; ++seed) {
     Random random(seed, 11);
@@ -58,23 +58,24 @@ TEST(StepTiers, LateCopiesGiveTheSameBits) {
     for (std::int64_t& window : c.config.windows) window = window > 0 && seed % 2 == 1 ? window : 0;
     fill_sequence(c, random, 1700 + static_cast<std::int64_t>(random.below(300)),
                   seed % 2 == 0 ? 1 : 3, 0);
-    const auto weights = random_weights(*plain, c.config, seed);
-    const Outcome resident = run(*plain, c, *weights, 1, {});
+    const auto weights = random_weights(*device, c.config, seed);
+    const Outcome resident = run(*device, c, *weights, 1, {});
     const SequenceLayout layout{
         static_cast<std::int64_t>(c.tokens.size()), kChunk, kPage, c.document_starts};
     const std::int64_t least =
-        least_bytes(*plain, c, {layout.tokens, kChunk, kPage, {0}}, 1);
+        least_bytes(*device, c, {layout.tokens, kChunk, kPage, {0}}, 1);
     EXPECT_LT(least, resident.memory.kv_pages / 2);
     for (const PageBudget& pages :
          {PageBudget{least, PageBudget::kAll}, PageBudget{2 * least, PageBudget::kAll},
           PageBudget{least, resident.memory.kv_pages / 4, PageBudget::kAll, directory.path()}}) {
-      WatchedDevice device({.seed = seed});
-      const auto same_weights = random_weights(device, c.config, seed);
-      const Outcome tiered = run(device, c, *same_weights, 1, pages);
+      MoverWatch watch{.seed = seed};
+      const Outcome tiered = run(*device, c, *weights, 1, pages, [&](Device&) {
+        return std::make_unique<WatchedMover>(watch);
+      });
       EXPECT_EQ(tiered.losses, resident.losses);
       EXPECT_TRUE(same_bits(*tiered.gradients, *resident.gradients)) << "seed " << seed;
-      EXPECT_EQ(device.watch().races, 0);
-      EXPECT_GT(device.watch().copies, 100);
+      EXPECT_EQ(watch.races, 0);
+      EXPECT_GT(watch.copies, 100);
     }
   }
 }
