@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/sizes.h"
+#include "device/cpu/available_memory.h"
 #include "device/cuda/activity.h"
 #include "device/cuda/check.h"
 #include "device/cuda/cuda_mover.h"
@@ -53,7 +54,8 @@ class PinnedMemory final : public Memory {
       cudaGetLastError();
       throw Error(fmt::format("not enough host memory for {}: {} asked", what,
                               format_bytes(static_cast<double>(bytes))),
-                  "set memory.host lower, or free memory on this machine");
+                  "set memory.host lower, keep the optimizer's state on the device, or free memory on this "
+                  "machine");
     }
   }
   PinnedMemory(const PinnedMemory&) = delete;
@@ -167,6 +169,7 @@ class CudaDevice final : public Device {
     LS_CUDA(cudaMemGetInfo(&free, &total));
     return static_cast<std::int64_t>(free);
   }
+  std::int64_t available_host_bytes() const override { return available_memory(); }
   std::unique_ptr<ActivityRecorder> record_activity() override { return cuda::record_activity(); }
 
  private:
