@@ -21,9 +21,9 @@ enum class StatePlace : std::uint8_t { kDevice, kHost };
 
 struct StateOptions {
   StatePlace place = StatePlace::kDevice;
-  // In host memory: elements of a slice at most; a multiple of 64. 4M are 48 MiB with masters, a
-  // millisecond of copying.
-  std::int64_t slice_elements = std::int64_t{4} << 20;
+  // In host memory: elements of a slice at most; a multiple of 64. 0: a sixteenth of all, up to 4M,
+  // which are 48 MiB with masters and a millisecond of copying.
+  std::int64_t slice_elements = 0;
 };
 
 // On the device: the state itself, or the slices that pass through.

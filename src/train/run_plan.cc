@@ -115,11 +115,12 @@ void check_fits(const RunPlan& plan) {
         n.step_planned ? fmt::format(", KV gradient pages {}, workspace {}",
                                      text(n.step.kv_gradient_pages), text(n.step.workspace))
                        : "";
-    // Where auto left the state on the device, the host had no room for it.
+    // Where auto left the state on the device, the host had no room for it; nothing to say where
+    // both are the same memory, and that is full.
     const bool moved = plan.state.place == StatePlace::kHost;
     const std::string optimizer =
         moved ? " (the rest is on the host)"
-        : plan.config.memory.optimizer == "auto"
+        : plan.config.memory.optimizer == "auto" && n.host_available > 0
             ? fmt::format(" (too much for the host, which has {} free)", text(n.host_available))
             : "";
     throw Error(
