@@ -1,5 +1,5 @@
-// longstride bench step: one training step (forward and backward, no update) of a built-in shape
-// with random weights.
+// longstride bench step: one training step (forward and backward; updates where asked for) of a
+// built-in shape with random weights.
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -12,6 +12,7 @@
 #include "base/sizes.h"
 #include "base/thread_pool.h"
 #include "cli/bench.h"
+#include "cli/bench_update.h"
 #include "cli/record.h"
 #include "model/presets.h"
 #include "observe/activity_summary.h"
@@ -24,8 +25,8 @@ namespace {
 struct Options {
   std::string preset, context, chunk, page = "128", attention = "dense", window, dtype, json,
                                       device = "auto", page_memory, host_memory = "0",
-                                      disk_memory = "0", disk_path;
-  std::int64_t layers = 0, repeat = 1, keep_chunks = 1;
+                                      disk_memory = "0", disk_path, optimizer;
+  std::int64_t layers = 0, repeat = 1, keep_chunks = 1, updates = 0;
   bool rebuild_feed_forward = false, profile = false;
   NumericsChoice numerics;
 };
@@ -99,6 +100,8 @@ Json profile(Device& device, const std::function<void()>& run) {
 
 int bench_step(const Options& o) {
   const ModelConfig config = shape_of(o);
+  if (!o.optimizer.empty() && o.updates == 0)
+    throw Error("--optimizer without --update", "add --update 3, for instance");
   const std::int64_t context = parse_size(o.context, "--context");
   if (context < 2) throw Error(fmt::format("--context is {}", context), "give at least 2 tokens");
   const std::unique_ptr<Device> device = make_device(o.device);
@@ -226,6 +229,10 @@ int bench_step(const Options& o) {
       bytes(step_bytes), bytes(m.total()), bytes(m.kv_pages), bytes(m.kv_gradient_pages),
       bytes(m.workspace));
   if (o.profile) json["profile"] = profile(*device, step);
+  // Last, since it takes memory that is not the step's, and changes the weights.
+  if (o.updates > 0)
+    json["update"] = bench_update(config, weights, gradients, o.updates,
+                                  o.optimizer.empty() ? "device" : o.optimizer);
   write_bench_json(o.json, json);
   return 0;
 }
@@ -269,6 +276,11 @@ void add_bench_step(CLI::App& bench, Action& action) {
   command->add_option("--repeat", o->repeat, "runs; the fastest counts")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  command->add_option("--update", o->updates, "updates by the optimizer after the step; timed")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--optimizer", o->optimizer,
+                      "where its state is in --update: device (the default) or host")
+      ->check(CLI::IsMember({"device", "host"}));
   command->add_flag("--profile", o->profile,
                     "one more run that notes every kernel: where the time goes, how much is idle");
   command->add_option("--json", o->json, "write the figures to this file instead of stdout");

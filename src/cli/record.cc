@@ -31,6 +31,7 @@ StepRecord make_record(const StepReport& report, const RunPlan& plan) {
                   needs.step.kv_gradient_pages,
                   needs.step.workspace,
                   0};
+  record.host_optimizer = needs.optimizer_host;
   record.host_pages = needs.step.host_pages;
   record.disk_pages = needs.step.disk_pages;
   record.moved_out = report.moved_out;

@@ -96,8 +96,10 @@ class Device {
   virtual std::int64_t used_bytes() const { return allocated_bytes(); }
   // What could still be allocated: the machine's and its cgroup's limit on the CPU.
   virtual std::int64_t available_bytes() const = 0;
-  // What allocate_host could still give; 0 where the device's memory is the host's own.
-  virtual std::int64_t available_host_bytes() const { return 0; }
+  // What allocate_host could still give. On a device that shares the host's memory this is the same
+  // memory, not more of it.
+  virtual std::int64_t available_host_bytes() const { return available_bytes(); }
+  virtual bool shares_host_memory() const { return false; }
   // Null where the device, or this machine, has nothing to record with.
   virtual std::unique_ptr<ActivityRecorder> record_activity() { return nullptr; }
 };

@@ -1,6 +1,7 @@
 // Copies between host and device that run beside computing. Three lanes: the stream that computes,
 // and one for copies each way. What a lane is given runs in order; between lanes only marks and
-// waits give order. This is movement alone: what goes where is decided elsewhere (src/pages).
+// waits give order. This is movement alone: what goes where is decided elsewhere (src/pages, and
+// src/train for the optimizer's state).
 #pragma once
 
 #include <cstddef>
@@ -32,8 +33,13 @@ enum class WaitSite : std::uint8_t {
   kWriteAfterFetch,      // to host: who was in that place has been read
   kDiskWriteAfterCopy,   // the disk: what it writes has left the device
   kBufferAfterFetch,     // the disk, or to host: who was in that buffer has been read
+  // The optimizer's state, in slices that come, are worked on and leave again.
+  kOptimizerInAfterOut,    // from host: what the slot held has left
+  kOptimizerUseAfterIn,    // computing: the slice has come
+  kOptimizerZeroAfterOut,  // computing: what the slot held has left
+  kOptimizerOutAfterUse,   // to host: what is computed on the slice is done
 };
-inline constexpr int kWaitSites = 9;
+inline constexpr int kWaitSites = 13;
 
 struct MoveTimes {
   double from_host_s = 0, to_host_s = 0;  // the copy lanes were busy

@@ -37,30 +37,26 @@ std::vector<std::pair<std::int64_t, fs::path>> checkpoints_in(const fs::path& ro
   return found;
 }
 
-// Prefix and tensors of each set that the optimizer owns, in the order they are written.
-std::vector<std::pair<std::string, ParameterSet*>> state_sets(Optimizer& optimizer) {
-  std::vector<std::pair<std::string, ParameterSet*>> sets = {
-      {"first_moment.", &optimizer.first_moment()}, {"second_moment.", &optimizer.second_moment()}};
-  if (optimizer.masters() != nullptr) sets.emplace_back("master.", optimizer.masters());
-  return sets;
+// Prefix of each part's tensors, in the order they are written.
+std::vector<std::pair<std::string, StatePart>> state_parts(const Optimizer& optimizer) {
+  std::vector<std::pair<std::string, StatePart>> parts = {
+      {"first_moment.", StatePart::kFirstMoment}, {"second_moment.", StatePart::kSecondMoment}};
+  if (optimizer.has_masters()) parts.emplace_back("master.", StatePart::kMaster);
+  return parts;
 }
 
-WrittenFile write_optimizer(const fs::path& path, Optimizer& optimizer) {
+WrittenFile write_optimizer(const fs::path& path, const std::vector<ParameterSpec>& specs,
+                            Optimizer& optimizer) {
   std::vector<TensorToWrite> tensors;
-  std::vector<std::pair<ParameterSet*, std::int64_t>> from;
-  for (const auto& [prefix, set] : state_sets(optimizer))
-    for (std::int64_t i = 0; i < set->size(); ++i) {
-      const ParameterSpec& spec = set->specs()[static_cast<std::size_t>(i)];
-      tensors.push_back({prefix + spec.name, DType::kF32, spec.shape});
-      from.emplace_back(set, i);
+  std::vector<std::pair<StatePart, std::int64_t>> from;
+  for (const auto& [prefix, part] : state_parts(optimizer))
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+      tensors.push_back({prefix + specs[i].name, DType::kF32, specs[i].shape});
+      from.emplace_back(part, i);
     }
-  std::vector<std::byte> host;
   return write_safetensors_file(path, tensors, [&](std::int64_t index, const ByteSink& sink) {
-    const auto& [set, i] = from[static_cast<std::size_t>(index)];
-    const View view = set->view(i);
-    host.resize(static_cast<std::size_t>(view.bytes()));
-    set->device().copy_to_host(host.data(), view.data(), view.bytes());
-    sink(host);
+    const auto& [part, i] = from[static_cast<std::size_t>(index)];
+    optimizer.state().read(part, i, sink);
   });
 }
 
@@ -92,7 +88,8 @@ fs::path save_checkpoint(const fs::path& root, const TrainState& state, const Mo
   std::vector<WrittenFile> files = write_model_directory(writer.path(), config, weights, source);
   const fs::path state_directory = writer.path() / kStateDirectory;
   make_writable_directory(state_directory);
-  WrittenFile moments = write_optimizer(state_directory / kOptimizerFile, optimizer);
+  WrittenFile moments = 
+      write_optimizer(state_directory / kOptimizerFile, weights.specs(), optimizer);
   moments.name = fmt::format("{}/{}", kStateDirectory, kOptimizerFile);
   files.push_back(moments);
 
@@ -171,20 +168,21 @@ TrainState read_checkpoint_state(const fs::path& directory) {
   return state;
 }
 
-void load_optimizer(const fs::path& directory, ParameterSet& weights, Optimizer& optimizer) {
+void load_optimizer(const fs::path& directory, const ParameterSet& weights, Optimizer& optimizer) {
   const SafetensorsReader reader =
       SafetensorsReader::open_file(directory / kStateDirectory / kOptimizerFile);
-  for (const auto& [prefix, set] : state_sets(optimizer))
-    for (std::int64_t i = 0; i < set->size(); ++i) {
-      const std::string name = prefix + set->specs()[static_cast<std::size_t>(i)].name;
+  for (const auto& [prefix, part] : state_parts(optimizer))
+    for (std::int64_t i = 0; i < weights.size(); ++i) {
+      const ParameterSpec& spec = weights.specs()[static_cast<std::size_t>(i)];
+      const std::string name = prefix + spec.name;
       if (!reader.contains(name))
         damaged(directory, fmt::format("{} has no tensor {}", kOptimizerFile, name));
       const auto bytes = reader.bytes(name);
-      const View view = set->view(i);
-      if (static_cast<std::int64_t>(bytes.size()) != view.bytes())
+      const std::int64_t expected = spec.shape.elements() * size_of(DType::kF32);
+      if (static_cast<std::int64_t>(bytes.size()) != expected)
         damaged(directory, fmt::format("{} in {} has {} bytes, not {}", name, kOptimizerFile,
-                                       bytes.size(), view.bytes()));
-      weights.device().copy_from_host(view.data(), bytes.data(), view.bytes());
+                                       bytes.size(), expected));
+      optimizer.state().write(part, i, bytes);
     }
 }
 

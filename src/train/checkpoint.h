@@ -40,8 +40,9 @@ void remove_unfinished_saves(const std::filesystem::path& root);
 // Reads and checks state/state.json and the size and checksum of every file it lists. Throws Error
 // naming what was changed, cut short or lost.
 TrainState read_checkpoint_state(const std::filesystem::path& directory);
-// Loads moments and masters; weights come from the directory like any model's.
-void load_optimizer(const std::filesystem::path& directory, ParameterSet& weights,
+// Loads moments and masters, wherever they were when they were saved; weights come from the
+// directory like any model's.
+void load_optimizer(const std::filesystem::path& directory, const ParameterSet& weights,
                     Optimizer& optimizer);
 
 }  // namespace longstride

@@ -77,6 +77,7 @@ struct MemoryConfig {
   std::int64_t gpu = 0;  // of the device, for everything; 0: all that is free
   std::int64_t host = 0, disk = 0;
   std::filesystem::path disk_path;
+  std::string optimizer = "auto";  // moments and masters: "auto", "device" or "host"
 };
 
 struct NumericsConfig {

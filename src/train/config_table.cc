@@ -29,7 +29,8 @@ const ConfigSection kSections[] = {
     {"metrics", "What is recorded of every step: [metrics.md](metrics.md)."},
     {"device", "Where it runs."},
     {"memory",
-     "Where keys, values and their gradients may go. The result does not depend on it; on a GPU, "
+     "Where keys, values, their gradients and the optimizer's state may go. The result does not "
+     "depend on it; on a GPU, "
      "pages off the device cost time, as their transfers are not yet hidden behind the "
      "arithmetic."},
     {"numerics",
@@ -154,6 +155,11 @@ const std::vector<ConfigKey>& table() {
       {"memory", "disk_path", Type::kPath,
        "A directory on a local disk; its space is reserved at the start and given back at the end.",
        LS_FIELD(memory.disk_path), any()},
+      {"memory", "optimizer", Type::kChoice,
+       "Where the optimizer's state and master weights are: 12 bytes per parameter, 8 where the "
+       "weights are f32. On the host they pass through the device at every update; auto: on the "
+       "device where the whole run fits there, else on the host.",
+       LS_FIELD(memory.optimizer), one_of({"auto", "device", "host"})},
       {"numerics", "compute", Type::kChoice,
        "Type of activations and of keys and values; auto: bf16 where the device computes in it, "
        "else "

@@ -13,25 +13,33 @@ bool needs_masters(const std::vector<DType>& dtypes) {
   return std::any_of(dtypes.begin(), dtypes.end(), [](DType t) { return t != DType::kF32; });
 }
 
+// The segment's part of a parameter.
+View part_of(const View& parameter, const StateSegment& segment) {
+  return {static_cast<std::byte*>(parameter.data()) + segment.first * size_of(parameter.dtype()),
+          parameter.dtype(),
+          {segment.elements}};
+}
+
 }  // namespace
 
 Optimizer::Optimizer(const ModelConfig& config, ParameterSet& weights,
-                     const OptimizerConfig& options)
+                     const OptimizerConfig& options, const StateOptions& state)
     : weights_(weights),
       options_(options),
-      first_(weights.device(), config, DType::kF32, "first moments"),
-      second_(weights.device(), config, DType::kF32, "second moments"),
+      has_masters_(needs_masters(weights.dtypes())),
+      state_(make_optimizer_state(weights.device(), config, has_masters_, state)),
       norm_(weights.device().allocate(size_of(DType::kF64), "gradient norm")) {
-  if (!needs_masters(weights.dtypes())) return;
-  masters_ =
-      std::make_unique<ParameterSet>(weights.device(), config, DType::kF32, "master weights");
-  for (std::int64_t i = 0; i < weights.size(); ++i)
-    ops::convert(weights.device().stream(), {weights.view(i), masters_->view(i)});
+  state_->start([&](const StateSegment& segment) {
+    if (has_masters_)
+      ops::convert(weights.device().stream(),
+                   {part_of(weights.view(segment.parameter), segment), segment.master});
+  });
 }
 
-std::int64_t Optimizer::bytes_needed(const ModelConfig& config,
-                                     const std::vector<DType>& weight_dtypes) {
-  return (needs_masters(weight_dtypes) ? 3 : 2) * ParameterSet::bytes_needed(config, DType::kF32);
+StateBytes Optimizer::bytes_needed(const ModelConfig& config,
+                                   const std::vector<DType>& weight_dtypes,
+                                   const StateOptions& state) {
+  return optimizer_state_bytes(config, needs_masters(weight_dtypes), state);
 }
 
 double Optimizer::norm_of(const ParameterSet& gradients, std::int64_t begin, std::int64_t end) {
@@ -58,27 +66,24 @@ std::string Optimizer::first_nonfinite(const ParameterSet& gradients) {
 
 void Optimizer::update(const ParameterSet& gradients, double learning_rate, double gradient_scale,
                        std::int64_t step) {
-  for (std::int64_t i = 0; i < weights_.size(); ++i) {
+  state_->visit([&](const StateSegment& segment) {
+    const auto i = static_cast<std::size_t>(segment.parameter);
+    const View weight = part_of(weights_.view(segment.parameter), segment);
     ops::AdamW args;
-    args.g = gradients.view(i);
-    args.m = first_.view(i);
-    args.v = second_.view(i);
-    args.master = masters_ ? masters_->view(i) : weights_.view(i);
-    if (masters_) args.weight = weights_.view(i);
+    args.g = part_of(gradients.view(segment.parameter), segment);
+    args.m = segment.m;
+    args.v = segment.v;
+    args.master = has_masters_ ? segment.master : weight;
+    if (has_masters_) args.weight = weight;
     args.lr = learning_rate;
     args.beta1 = options_.beta1;
     args.beta2 = options_.beta2;
     args.eps = options_.epsilon;
-    args.weight_decay =
-        weights_.specs()[static_cast<std::size_t>(i)].decay ? options_.weight_decay : 0.0;
+    args.weight_decay = weights_.specs()[i].decay ? options_.weight_decay : 0.0;
     args.grad_scale = gradient_scale;
     args.step = step;
     ops::adamw(weights_.device().stream(), args);
-  }
-}
-
-std::int64_t Optimizer::bytes() const {
-  return first_.bytes() + second_.bytes() + (masters_ ? masters_->bytes() : 0);
+  });
 }
 
 }  // namespace longstride

@@ -1,5 +1,5 @@
 // AdamW over all parameters, with fp32 moments and, where weights are not fp32 themselves, fp32
-// masters.
+// masters, on the device or in host memory (train/optimizer_state.h): the same bits either way.
 #pragma once
 
 #include <cstdint>
@@ -8,32 +8,32 @@
 
 #include "model/parameters.h"
 #include "train/config.h"
+#include "train/optimizer_state.h"
 
 namespace longstride {
 
 class Optimizer {
  public:
   // `weights` outlives the optimizer. Masters start as the weights.
-  Optimizer(const ModelConfig& config, ParameterSet& weights, const OptimizerConfig& options);
+  Optimizer(const ModelConfig& config, ParameterSet& weights, const OptimizerConfig& options,
+            const StateOptions& state = {});
 
-  static std::int64_t bytes_needed(const ModelConfig& config,
-                                   const std::vector<DType>& weight_dtypes);
+  static StateBytes bytes_needed(const ModelConfig& config, const std::vector<DType>& weight_dtypes,
+                                 const StateOptions& state);
 
   // Global norm of all gradients, in double.
   double gradient_norm(const ParameterSet& gradients);
   // The parameter whose gradient was the first, in the order of the backward pass, to hold a value
   // that is not finite; empty where all are. Waits for the device once per parameter: for reports.
   std::string first_nonfinite(const ParameterSet& gradients);
-  // One update with gradients scaled by `gradient_scale`; `step` counts from 1.
+  // One update with gradients scaled by `gradient_scale`; `step` counts from 1. Done when it
+  // returns.
   void update(const ParameterSet& gradients, double learning_rate, double gradient_scale,
               std::int64_t step);
 
-  // The weights as the optimizer sees them: the masters, or the weights themselves where those are
-  // fp32.
-  ParameterSet& first_moment() { return first_; }
-  ParameterSet& second_moment() { return second_; }
-  ParameterSet* masters() { return masters_.get(); }  // null where the weights are the masters
-  std::int64_t bytes() const;
+  // Whether there are masters: the weights are not all fp32.
+  bool has_masters() const { return has_masters_; }
+  OptimizerState& state() { return *state_; }
 
  private:
   // Square root of the sum of squares of parameters [begin, end).
@@ -41,8 +41,8 @@ class Optimizer {
 
   ParameterSet& weights_;
   OptimizerConfig options_;
-  ParameterSet first_, second_;
-  std::unique_ptr<ParameterSet> masters_;
+  bool has_masters_;
+  std::unique_ptr<OptimizerState> state_;
   std::unique_ptr<Memory> norm_;
 };
 

@@ -1,5 +1,7 @@
 #include "train/run_plan.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/log.h"
 #include "base/sizes.h"
@@ -12,6 +14,33 @@ namespace {
 
 DType dtype_named(const std::string& name) {
   return name == "bf16" ? DType::kBF16 : name == "f16" ? DType::kF16 : DType::kF32;
+}
+
+std::string text(std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
+
+// Host memory that is left beside what the run takes of a device that shares it.
+std::int64_t host_left(const Device& device, const RunNeeds& needs) {
+  return std::max<std::int64_t>(0, device.available_host_bytes() -
+                                       (device.shares_host_memory() ? needs.total() : 0));
+}
+
+void place_optimizer(RunPlan& plan, StatePlace place) {
+  plan.state.place = place;
+  const StateBytes bytes =
+      Optimizer::bytes_needed(plan.model.config, plan.model.dtypes, plan.state);
+  plan.needs.optimizer = bytes.device;
+  plan.needs.optimizer_host = bytes.host;
+}
+
+// Where the choice is left to us, moves the optimizer's state to the host if the run does not fit
+// and the host has room.
+void relieve_device(RunPlan& plan, const Device& device) {
+  if (plan.config.memory.optimizer != "auto" || plan.state.place == StatePlace::kHost ||
+      plan.needs.total() <= plan.needs.available)
+    return;
+  place_optimizer(plan, StatePlace::kHost);
+  if (plan.needs.optimizer_host > host_left(device, plan.needs))
+    place_optimizer(plan, StatePlace::kDevice);
 }
 
 }  // namespace
@@ -45,7 +74,8 @@ RunPlan plan_run(const TrainConfig& config, Device& device) {
                                   {config.numerics.compute, config.numerics.determinism});
   plan.needs.weights = ParameterSet::bytes_needed(model, plan.model.dtypes);
   plan.needs.gradients = ParameterSet::bytes_needed(model, DType::kF32);
-  plan.needs.optimizer = Optimizer::bytes_needed(model, plan.model.dtypes);
+  place_optimizer(plan,
+                  config.memory.optimizer == "host" ? StatePlace::kHost : StatePlace::kDevice);
   reserve_libraries(device, model, plan.numerics, config.training.context);
   const MemoryConfig& memory = config.memory;
   plan.needs.available = memory.gpu > 0 ? memory.gpu : device.available_bytes();
@@ -54,18 +84,21 @@ RunPlan plan_run(const TrainConfig& config, Device& device) {
                 "name a directory on a local disk as memory.disk_path");
   // The schedule of a hopeless context would itself fill the memory.
   plan.needs.step.kv_pages = kv_bytes_needed(model, plan.numerics, config.training.context);
+  relieve_device(plan, device);
   const std::int64_t away = memory.host + memory.disk;
   plan.needs.step_planned = plan.needs.total() <= plan.needs.available + away;
   const auto planned = [&] {
     return plan_step(device, model, plan.model.dtypes, plan.numerics, plan.step_options()).memory;
   };
   if (plan.needs.step_planned) plan.needs.step = planned();
+  relieve_device(plan, device);
   if (plan.needs.step_planned && plan.needs.total() > plan.needs.available && away > 0) {
     plan.pages = {plan.needs.available - plan.needs.weights - plan.needs.gradients -
                       plan.needs.optimizer - plan.needs.step.workspace,
                   memory.host, memory.disk, memory.disk_path};
     plan.needs.step = planned();
   }
+  plan.needs.host_available = host_left(device, plan.needs);
   if (config.training.context > model.max_positions && model.max_positions > 0)
     log_warning(
         "context {} is longer than the {} positions the model was made for "
@@ -76,28 +109,46 @@ RunPlan plan_run(const TrainConfig& config, Device& device) {
 
 void check_fits(const RunPlan& plan) {
   const RunNeeds& n = plan.needs;
-  if (n.total() <= n.available) return;
-  const auto bytes = [](std::int64_t b) { return format_bytes(static_cast<double>(b)); };
-  const std::string rest =
-      n.step_planned ? fmt::format(", KV gradient pages {}, workspace {}",
-                                   bytes(n.step.kv_gradient_pages), bytes(n.step.workspace))
-                     : "";
-  throw Error(fmt::format("this run needs {}{} and the device has {} free: weights {}, gradients "
-                          "{}, optimizer {}, KV pages {}{}",
-                          n.step_planned ? "" : "at least ", bytes(n.total()), bytes(n.available),
-                          bytes(n.weights), bytes(n.gradients), bytes(n.optimizer),
-                          bytes(n.step.kv_pages), rest),
-              fmt::format("shorten training.context (now {}), make training.chunk smaller (now "
-                          "{}), set training.keep_chunks to 1 and training.rebuild_feed_forward to "
-                          "true, allow pages beyond the device by memory.host, or choose a smaller "
-                          "model",
-                          plan.config.training.context, plan.config.training.chunk));
+  const TrainingConfig& training = plan.config.training;
+  if (n.total() > n.available) {
+    const std::string rest =
+        n.step_planned ? fmt::format(", KV gradient pages {}, workspace {}",
+                                     text(n.step.kv_gradient_pages), text(n.step.workspace))
+                       : "";
+    // Where auto left the state on the device, the host had no room for it; nothing to say where
+    // both are the same memory, and that is full.
+    const bool moved = plan.state.place == StatePlace::kHost;
+    const std::string optimizer =
+        moved ? " (the rest is on the host)"
+        : plan.config.memory.optimizer == "auto" && n.host_available > 0
+            ? fmt::format(" (too much for the host, which has {} free)", text(n.host_available))
+            : "";
+    throw Error(
+        fmt::format("this run needs {}{} and the device has {} free: weights {}, gradients {}, "
+                    "optimizer {}{}, KV pages {}{}",
+                    n.step_planned ? "" : "at least ", text(n.total()), text(n.available),
+                    text(n.weights), text(n.gradients), text(n.optimizer), optimizer,
+                    text(n.step.kv_pages), rest),
+        fmt::format("shorten training.context (now {}), make training.chunk smaller (now {}), set "
+                    "training.keep_chunks to 1 and training.rebuild_feed_forward to true, allow "
+                    "pages beyond the device by memory.host, {}or choose a smaller model",
+                    training.context, training.chunk,
+                    plan.config.memory.optimizer == "device"
+                        ? "set memory.optimizer to \"host\", "
+                        : ""));
+  }
+  if (n.host_total() > n.host_available)
+    throw Error(
+        fmt::format("this run needs {} of host memory and {} are free: optimizer {}, pages {}",
+                    text(n.host_total()), text(n.host_available), text(n.optimizer_host),
+                    text(n.step.host_pages)),
+        "set memory.optimizer to \"device\" if the device has room for it, set memory.host lower "
+        "with memory.disk in its place, free memory on this machine, or choose a smaller model");
 }
 
 std::string describe(const RunPlan& plan) {
   const ModelConfig& m = plan.model.config;
   const TrainingConfig& t = plan.config.training;
-  const auto bytes = [](std::int64_t b) { return format_bytes(static_cast<double>(b)); };
   std::string s;
   const auto row = [&](const char* name, const std::string& value) {
     s += fmt::format("  {:<20} {}\n", name, value);
@@ -113,20 +164,26 @@ std::string describe(const RunPlan& plan) {
                           std::min(t.chunk, t.context), t.page));
   row("steps", fmt::format("{}", t.steps));
   row("kernels", fmt::format("{}, {}", plan.numerics.device, plan.numerics.kernels));
-  row("weights", bytes(plan.needs.weights));
-  row("gradients", bytes(plan.needs.gradients));
-  row("optimizer", bytes(plan.needs.optimizer));
-  row("KV pages", bytes(plan.needs.step.kv_pages));
+  row("weights", text(plan.needs.weights));
+  row("gradients", text(plan.needs.gradients));
+  row("optimizer", plan.state.place == StatePlace::kDevice
+                       ? text(plan.needs.optimizer)
+                       : fmt::format("{}: {} on the host pass through it",
+                                     text(plan.needs.optimizer), text(plan.needs.optimizer_host)));
+  row("KV pages", text(plan.needs.step.kv_pages));
   if (plan.needs.step_planned) {
-    row("KV gradient pages", bytes(plan.needs.step.kv_gradient_pages));
+    row("KV gradient pages", text(plan.needs.step.kv_gradient_pages));
     row("workspace",
-        fmt::format("{} (at least {} are alive at once)", bytes(plan.needs.step.workspace),
-                    bytes(plan.needs.step.workspace_bound)));
+        fmt::format("{} (at least {} are alive at once)", text(plan.needs.step.workspace),
+                    text(plan.needs.step.workspace_bound)));
   }
-  if (plan.needs.step.host_pages > 0) row("pages on the host", bytes(plan.needs.step.host_pages));
-  if (plan.needs.step.disk_pages > 0) row("pages on disk", bytes(plan.needs.step.disk_pages));
+  if (plan.needs.step.host_pages > 0) row("pages on the host", text(plan.needs.step.host_pages));
+  if (plan.needs.step.disk_pages > 0) row("pages on disk", text(plan.needs.step.disk_pages));
   row("together", fmt::format("{}{} of {} available", plan.needs.step_planned ? "" : "at least ",
-                              bytes(plan.needs.total()), bytes(plan.needs.available)));
+                              text(plan.needs.total()), text(plan.needs.available)));
+  if (plan.needs.host_total() > 0)
+    row("on the host", fmt::format("{} of {} available", text(plan.needs.host_total()),
+                                   text(plan.needs.host_available)));
   return s;
 }
 

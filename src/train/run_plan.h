@@ -11,6 +11,7 @@
 #include "data/sample_stream.h"
 #include "model/model_directory.h"
 #include "train/config.h"
+#include "train/optimizer_state.h"
 #include "train/step_plan.h"
 
 namespace longstride {
@@ -24,12 +25,16 @@ struct ModelSource {
 ModelSource open_model_source(const ModelSourceConfig& config);
 
 struct RunNeeds {
-  std::int64_t weights = 0, gradients = 0, optimizer = 0;
+  std::int64_t weights = 0, gradients = 0;
+  std::int64_t optimizer = 0;       // on the device: all, or what passes through it
+  std::int64_t optimizer_host = 0;  // in host memory
   StepMemory step;
   bool step_planned =
       true;  // false: weights and KV pages alone do not fit, and nothing beyond them was planned
   std::int64_t available = 0;  // on the device: what is free now, or memory.gpu
+  std::int64_t host_available = 0;  // beside what the run takes as a device
   std::int64_t total() const { return weights + gradients + optimizer + step.total(); }
+  std::int64_t host_total() const { return optimizer_host + step.host_pages; }
 };
 
 struct RunPlan {
@@ -39,6 +44,7 @@ struct RunPlan {
   std::unique_ptr<SampleStream> samples;
   NumericsRecord numerics;
   PageBudget pages;
+  StateOptions state;  // of the optimizer
   RunNeeds needs;
   StepOptions step_options() const {
     return {config.training.context, config.training.keep_chunks,
@@ -49,7 +55,7 @@ struct RunPlan {
 // Opens and checks everything the configuration names. Throws Error; a run that does not fit is
 // refused by check_fits, so that a dry run may still show the numbers.
 RunPlan plan_run(const TrainConfig& config, Device& device);
-// Throws Error with the numbers and what to change if the device has not enough.
+// Throws Error with the numbers and what to change if the device or the host has not enough.
 void check_fits(const RunPlan& plan);
 // A table for people: model, data, numerics, bytes by tenant.
 std::string describe(const RunPlan& plan);

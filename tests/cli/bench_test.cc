@@ -49,6 +49,27 @@ TEST(BenchStep, ToAFile) {
   EXPECT_EQ(json["repeat"], 2);
 }
 
+TEST(BenchStep, Updates) {
+  const RunDirectory run;
+  const ProgramResult plain = bench_step(run, {"--context", "256"});
+  ASSERT_TRUE(ended(plain, 0));
+  EXPECT_FALSE(Json::parse(plain.out).contains("update"));
+  for (const std::string where : {"device", "host"}) {
+    const ProgramResult result = bench_step(
+        run, {"--context", "256", "--update", "3", "--optimizer", where, "--dtype", "bf16"});
+    ASSERT_TRUE(ended(result, 0, {"update, optimizer on the " + where}));
+    const Json update = Json::parse(result.out)["update"];
+    EXPECT_EQ(update["optimizer"], where);
+    EXPECT_EQ(update["seconds"].size(), 3);
+    EXPECT_GT(update["seconds_best"].get<double>(), 0);
+    EXPECT_GT(update["bytes_device"].get<std::int64_t>(), 0);
+    EXPECT_EQ(update["bytes_host"].get<std::int64_t>() > 0, where == "host");
+    EXPECT_EQ(update["seconds_from_host"].get<double>() > 0, where == "host");
+  }
+  EXPECT_TRUE(refused(bench_step(run, {"--context", "256", "--optimizer", "host"}),
+                      {"--optimizer without --update"}));
+}
+
 TEST(BenchStep, TheWindowBelongsToItsAttention) {
   const RunDirectory run;
   EXPECT_TRUE(refused(bench_step(run, {"--context", "256", "--attention", "window"}),

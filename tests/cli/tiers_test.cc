@@ -4,6 +4,14 @@
 namespace longstride {
 namespace {
 
+// A run that would rather move pages than the optimizer's state.
+class TieredDirectory : public RunDirectory {
+ public:
+  TieredDirectory() {
+    files().write_text("run.toml", std::string(kTinyRun) + "[memory]\noptimizer = \"device\"\n");
+  }
+};
+
 // memory.gpu that leaves this share of the pages on the device.
 std::string gpu_for(const Json& line, double share) {
   const auto bytes = [&](const char* tenant) {
@@ -17,14 +25,14 @@ std::string gpu_for(const Json& line, double share) {
 }
 
 TEST(Tiers, TrainTheSameBits) {
-  const RunDirectory resident;
+  const TieredDirectory resident;
   ASSERT_TRUE(ended(resident.train(), 0, {"saved out/step-6"}));
   const std::string gpu = gpu_for(resident.metrics().front(), 0.7);
   for (const std::vector<std::string>& where :
        {std::vector<std::string>{"--memory.host=64M"},
         {"--memory.disk=64M", "--memory.disk_path=."},
         {"--memory.host=20K", "--memory.disk=64M", "--memory.disk_path=."}}) {
-    const RunDirectory tiered;
+    const TieredDirectory tiered;
     std::vector<std::string> options = {gpu, "--training.steps=3"};
     options.insert(options.end(), where.begin(), where.end());
     ASSERT_TRUE(ended(tiered.train(options), 0, {"saved out/step-3", "pages on", "GiB in"}));
@@ -42,7 +50,7 @@ TEST(Tiers, TrainTheSameBits) {
 }
 
 TEST(Tiers, RefuseWhatCannotFit) {
-  const RunDirectory run;
+  const TieredDirectory run;
   ASSERT_TRUE(ended(run.train({"--training.steps=1", "--checkpoint.directory=first"}), 0, {}));
   const Json line = Json::parse(read_text(run.path("first/metrics.jsonl")));
   const std::string gpu = gpu_for(line, 0.7), tiny = gpu_for(line, 0.1);

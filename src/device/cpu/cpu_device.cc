@@ -120,6 +120,7 @@ class CpuDevice final : public Device {
         std::max<std::int64_t>(0, allocated_bytes() - resident_anonymous_memory());
     return std::max<std::int64_t>(0, available_memory() - promised);
   }
+  bool shares_host_memory() const override { return true; }
 
  private:
   Stream stream_{DeviceKind::kCpu};

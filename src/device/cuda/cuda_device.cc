@@ -55,7 +55,8 @@ class PinnedMemory final : public Memory {
       cudaGetLastError();
       throw Error(fmt::format("not enough host memory for {}: {} asked", what,
                               format_bytes(static_cast<double>(bytes))),
-                  "set memory.host lower, or free memory on this machine");
+                  "set memory.host lower, keep the optimizer's state on the device, or free memory on this "
+                  "machine");
     }
   }
   PinnedMemory(const PinnedMemory&) = delete;

@@ -1,0 +1,82 @@
+// The state on the device; and which of both it is.
+#include "train/optimizer_state.h"
+
+#include <algorithm>
+
+#include "train/host_state.h"
+
+namespace longstride {
+namespace {
+
+class DeviceState final : public OptimizerState {
+ public:
+  DeviceState(Device& device, const ModelConfig& config, bool masters)
+      : first_(device, config, DType::kF32, "first moments"),
+        second_(device, config, DType::kF32, "second moments") {
+    if (masters)
+      masters_ = std::make_unique<ParameterSet>(device, config, DType::kF32, "master weights");
+  }
+
+  void start(const Visitor& fill) override { visit(fill); }
+
+  void visit(const Visitor& change) override {
+    for (std::int64_t i = 0; i < first_.size(); ++i) {
+      const std::int64_t n = first_.view(i).elements();
+      StateSegment segment{i, 0, n, first_.view(i).reshaped({n}), second_.view(i).reshaped({n}), {}};
+      if (masters_) segment.master = masters_->view(i).reshaped({n});
+      change(segment);
+    }
+    first_.device().stream().synchronize();
+  }
+
+  void read(StatePart part, std::int64_t parameter, const Sink& sink) override {
+    constexpr std::int64_t kPiece = std::int64_t{64} << 20;
+    const View view = set(part).view(parameter);
+    const auto* data = static_cast<const std::byte*>(view.data());
+    std::vector<std::byte> piece;
+    for (std::int64_t at = 0; at < view.bytes(); at += kPiece) {
+      piece.resize(static_cast<std::size_t>(std::min(kPiece, view.bytes() - at)));
+      first_.device().copy_to_host(piece.data(), data + at,
+                                   static_cast<std::int64_t>(piece.size()));
+      sink(piece);
+    }
+  }
+
+  void write(StatePart part, std::int64_t parameter, std::span<const std::byte> bytes) override {
+    const View view = set(part).view(parameter);
+    LS_CHECK(static_cast<std::int64_t>(bytes.size()) == view.bytes(), "{} bytes for {}",
+             bytes.size(), view.bytes());
+    first_.device().copy_from_host(view.data(), bytes.data(), view.bytes());
+  }
+
+  StateBytes bytes() const override {
+    return {first_.bytes() + second_.bytes() + (masters_ ? masters_->bytes() : 0), 0};
+  }
+
+ private:
+  ParameterSet& set(StatePart part) {
+    LS_CHECK(part != StatePart::kMaster || masters_, "the weights are the masters");
+    return part == StatePart::kFirstMoment ? first_
+                                           : part == StatePart::kSecondMoment ? second_ : *masters_;
+  }
+
+  ParameterSet first_, second_;
+  std::unique_ptr<ParameterSet> masters_;
+};
+
+}  // namespace
+
+StateBytes optimizer_state_bytes(const ModelConfig& config, bool masters,
+                                 const StateOptions& options) {
+  if (options.place == StatePlace::kHost) return host_state_bytes(config, masters, options);
+  return {(masters ? 3 : 2) * ParameterSet::bytes_needed(config, DType::kF32), 0};
+}
+
+std::unique_ptr<OptimizerState> make_optimizer_state(Device& device, const ModelConfig& config,
+                                                     bool masters, const StateOptions& options) {
+  if (options.place == StatePlace::kHost)
+    return make_host_state(device, config, masters, options);
+  return std::make_unique<DeviceState>(device, config, masters);
+}
+
+}  // namespace longstride

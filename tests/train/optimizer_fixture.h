@@ -1,0 +1,79 @@
+// Optimizers on random models and gradients, for tests of where their state is.
+#pragma once
+
+#include <cstring>
+#include <string>
+
+#include "tests/train/step_fixture.h"
+#include "train/optimizer.h"
+
+namespace longstride {
+
+// Parameters from a few elements, no multiple of anything, to some thousands.
+inline ModelConfig optimizer_model() {
+  Random random(5);
+  ModelConfig config = random_config(random);
+  config.layers = 2;
+  config.windows = {0, 0};
+  config.hidden_size = 24;
+  config.ffn_size = 33;
+  config.vocabulary = 211;
+  config.qkv_bias = true;
+  config.tied_embeddings = false;
+  return config;
+}
+
+// A model's weights and gradients with their optimizer.
+struct Trained {
+  Trained(Device& device, const ModelConfig& config, DType dtype, const StateOptions& state)
+      : weights(device, config, dtype, "weights"),
+        gradients(device, config, DType::kF32, "gradients") {
+    initialize_random(weights, config, 3);
+    optimizer = std::make_unique<Optimizer>(config, weights, OptimizerConfig{}, state);
+  }
+
+  // Updates [first, first + count), with gradients that depend on the step's number alone and are
+  // clipped.
+  void update(std::int64_t first, std::int64_t count) {
+    for (std::int64_t step = first; step < first + count; ++step) {
+      for (std::int64_t i = 0; i < gradients.size(); ++i) {
+        Random random(static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(i));
+        std::vector<float> values(static_cast<std::size_t>(gradients.view(i).elements()));
+        for (float& value : values) value = static_cast<float>(random.normal());
+        gradients.device().copy_from_host(gradients.view(i).data(), values.data(),
+                                          gradients.view(i).bytes());
+      }
+      const double norm = optimizer->gradient_norm(gradients);
+      EXPECT_GT(norm, 1);
+      optimizer->update(gradients, 1e-2, 1 / norm, step);
+    }
+  }
+
+  // Weights, moments and masters of all parameters in a row, without gaps.
+  std::string bytes() {
+    std::string all;
+    for (std::int64_t i = 0; i < weights.size(); ++i) {
+      const View view = weights.view(i);
+      std::string part(static_cast<std::size_t>(view.bytes()), '\0');
+      weights.device().copy_to_host(part.data(), view.data(), view.bytes());
+      all += part;
+    }
+    std::vector<StatePart> parts = {StatePart::kFirstMoment, StatePart::kSecondMoment};
+    if (optimizer->has_masters()) parts.push_back(StatePart::kMaster);
+    for (const StatePart part : parts)
+      for (std::int64_t i = 0; i < weights.size(); ++i)
+        optimizer->state().read(part, i, [&](std::span<const std::byte> piece) {
+          all.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+        });
+    return all;
+  }
+
+  ParameterSet weights, gradients;
+  std::unique_ptr<Optimizer> optimizer;
+};
+
+inline StateOptions on_host(std::int64_t slice_elements) {
+  return {StatePlace::kHost, slice_elements};
+}
+
+}  // namespace longstride

@@ -1,0 +1,167 @@
+// The optimizer: what it computes, and that it is the same wherever its state is.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/files.h"
+#include "model/presets.h"
+#include "tests/data/temp_directory.h"
+#include "tests/train/optimizer_fixture.h"
+#include "train/checkpoint.h"
+#include "train/run_plan.h"
+
+namespace longstride {
+namespace {
+
+// Smaller than most parameters, larger than several, larger than all; and as it is chosen.
+constexpr std::int64_t kSliceSizes[] = {64, 192, 1088, std::int64_t{4} << 20, 0};
+
+TEST(OptimizerTest, TheFirstUpdateByHand) {
+  const auto device = make_cpu_device();
+  const ModelConfig config = optimizer_model();
+  Trained trained(*device, config, DType::kF32, {});
+  ParameterSet before(*device, config, DType::kF32, "before");
+  std::copy_n(trained.weights.data(), trained.weights.bytes(), before.data());
+  trained.update(1, 1);
+  // At the first step the moments' corrections leave g / |g|, but for epsilon.
+  const OptimizerConfig options;
+  std::int64_t decayed = 0;
+  for (std::int64_t i = 0; i < before.size(); ++i) {
+    const bool decay = before.specs()[static_cast<std::size_t>(i)].decay;
+    decayed += decay ? 1 : 0;
+    const double keep = decay ? 1 - 1e-2 * options.weight_decay : 1;
+    for (std::int64_t e = 0; e < before.view(i).elements(); ++e) {
+      const double g = trained.gradients.view(i).as<float>()[e];
+      if (std::abs(g) < 1e-2) continue;
+      EXPECT_NEAR(trained.weights.view(i).as<float>()[e],
+                  keep * before.view(i).as<float>()[e] - 1e-2 * (g > 0 ? 1 : -1), 1e-4);
+    }
+  }
+  EXPECT_GT(decayed, 0);
+  EXPECT_LT(decayed, before.size());
+}
+
+TEST(OptimizerTest, TheSameBitsOnTheHost) {
+  const auto device = make_cpu_device();
+  const ModelConfig config = optimizer_model();
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    Trained resident(*device, config, dtype, {});
+    EXPECT_EQ(resident.optimizer->has_masters(), dtype != DType::kF32);
+    const std::string start = resident.bytes();
+    resident.update(1, 5);
+    EXPECT_NE(resident.bytes(), start);
+    for (const std::int64_t slice : kSliceSizes) {
+      Trained hosted(*device, config, dtype, on_host(slice));
+      EXPECT_EQ(hosted.bytes(), start) << name_of(dtype) << ", slices of " << slice;
+      hosted.update(1, 5);
+      EXPECT_EQ(hosted.bytes(), resident.bytes()) << name_of(dtype) << ", slices of " << slice;
+    }
+  }
+}
+
+TEST(OptimizerTest, TakesWhatItSays) {
+  const auto device = make_cpu_device();
+  const ModelConfig config = optimizer_model();
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    ParameterSet weights(*device, config, dtype, "weights");
+    std::vector<StateOptions> places = {StateOptions{}};
+    for (const std::int64_t slice : kSliceSizes) places.push_back(on_host(slice));
+    for (const StateOptions& place : places) {
+      const StateBytes needed = Optimizer::bytes_needed(config, weights.dtypes(), place);
+      const std::int64_t before = device->allocated_bytes();
+      Optimizer optimizer(config, weights, {}, place);
+      EXPECT_EQ(device->allocated_bytes() - before,
+                needed.device + needed.host + size_of(DType::kF64));
+      EXPECT_EQ(optimizer.state().bytes().device, needed.device);
+      EXPECT_EQ(optimizer.state().bytes().host, needed.host);
+      // Four slices at most pass through the device.
+      const std::int64_t per = dtype == DType::kF32 ? 8 : 12;
+      if (place.slice_elements > 0) {
+        EXPECT_EQ(needed.device, std::min(4 * place.slice_elements * per, needed.host));
+      } else if (place.place == StatePlace::kHost) {
+        EXPECT_NEAR(static_cast<double>(needed.device), 0.25 * static_cast<double>(needed.host),
+                    64.0 * 4 * static_cast<double>(per));
+      }
+    }
+  }
+}
+
+TEST(OptimizerTest, SlicesAreMultiplesOf64) {
+  const auto device = make_cpu_device();
+  const ModelConfig config = optimizer_model();
+  ParameterSet weights(*device, config, DType::kF32, "weights");
+  EXPECT_ANY_THROW(Optimizer(config, weights, {}, on_host(100)));
+}
+
+// Saved after three updates in one place, loaded in another, and two updates more.
+TEST(OptimizerTest, CheckpointsFitEveryPlace) {
+  const auto device = make_cpu_device();
+  const ModelConfig config = find_preset("tiny-qwen2");
+  const StateOptions places[] = {{}, on_host(1088), on_host(0)};
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    Trained straight(*device, config, dtype, {});
+    straight.update(1, 5);
+    std::string first_file;
+    for (const StateOptions& from : places) {
+      const TempDirectory directory;
+      Trained saving(*device, config, dtype, from);
+      saving.update(1, 3);
+      const std::int64_t before = device->allocated_bytes();
+      const std::filesystem::path saved =
+          save_checkpoint(directory.path(), {.step = 3, .config = OrderedJson::object()}, config,
+                          saving.weights, *saving.optimizer, std::nullopt, 0);
+      EXPECT_EQ(device->allocated_bytes(), before);
+      const std::string file = read_text(saved / "state/optimizer.safetensors");
+      if (first_file.empty()) first_file = file;
+      EXPECT_EQ(file, first_file);
+      for (const StateOptions& to : places) {
+        Trained resumed(*device, config, dtype, to);
+        ModelDirectory::open(saved).load(resumed.weights);
+        load_optimizer(saved, resumed.weights, *resumed.optimizer);
+        EXPECT_EQ(resumed.bytes(), saving.bytes());
+        resumed.update(4, 2);
+        EXPECT_EQ(resumed.bytes(), straight.bytes());
+      }
+    }
+  }
+}
+
+RunPlan plan_with(std::int64_t available, std::int64_t host_available, const std::string& where) {
+  RunPlan plan;
+  plan.config.memory.optimizer = where;
+  plan.needs.weights = plan.needs.gradients = 1 << 20;
+  plan.state.place = where == "host" ? StatePlace::kHost : StatePlace::kDevice;
+  (where == "host" ? plan.needs.optimizer_host : plan.needs.optimizer) = 6 << 20;
+  plan.needs.available = available;
+  plan.needs.host_available = host_available;
+  return plan;
+}
+
+std::string refusal(const RunPlan& plan) {
+  try {
+    check_fits(plan);
+  } catch (const Error& e) {
+    return std::string(e.what()) + " | " + e.hint();
+  }
+  return "";
+}
+
+TEST(OptimizerTest, RefusedWhereThereIsNoRoom) {
+  EXPECT_EQ(refusal(plan_with(8 << 20, 0, "device")), "");
+  EXPECT_EQ(refusal(plan_with(2 << 20, 6 << 20, "host")), "");
+  const std::string host = refusal(plan_with(2 << 20, 5 << 20, "host"));
+  EXPECT_NE(host.find("needs 6.00 MiB of host memory and 5.00 MiB are free: optimizer 6.00 MiB"),
+            std::string::npos)
+      << host;
+  EXPECT_NE(host.find("memory.optimizer"), std::string::npos) << host;
+  const std::string device = refusal(plan_with(7 << 20, 1 << 30, "device"));
+  EXPECT_NE(device.find("needs 8.00 MiB and the device has 7.00 MiB free"), std::string::npos)
+      << device;
+  EXPECT_NE(device.find("set memory.optimizer to \"host\""), std::string::npos) << device;
+  const std::string neither = refusal(plan_with(7 << 20, 5 << 20, "auto"));
+  EXPECT_NE(neither.find("too much for the host, which has 5.00 MiB free"), std::string::npos)
+      << neither;
+}
+
+}  // namespace
+}  // namespace longstride
