@@ -67,6 +67,11 @@ XXH3_state_t* hash_of(void* p) { return static_cast<XXH3_state_t*>(p); }
 
 constexpr const char* kUnfinished = ".unfinished-";
 
+// What a file is called until it is complete.
+fs::path unfinished(const fs::path& path) {
+  return path.string() + kUnfinished + std::to_string(::getpid());
+}
+
 }  // namespace
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
@@ -161,10 +166,14 @@ std::uint64_t checksum_of_text(std::string_view text) {
 }
 
 void write_file_atomic(const fs::path& path, std::string_view text) {
-  const fs::path temporary = path.string() + kUnfinished + std::to_string(::getpid());
+  write_file_atomic(path, [&](FileWriter& writer) { writer.write(text); });
+}
+
+void write_file_atomic(const fs::path& path, const std::function<void(FileWriter&)>& fill) {
+  const fs::path temporary = unfinished(path);
   try {
     FileWriter writer(temporary);
-    writer.write(text);
+    fill(writer);
     writer.finish();
     if (::rename(temporary.c_str(), path.c_str()) != 0) fail("replace", path, errno);
   } catch (...) {
@@ -172,6 +181,18 @@ void write_file_atomic(const fs::path& path, std::string_view text) {
     throw;
   }
   sync_path(parent_of(path));
+}
+
+void check_file_writable(const fs::path& path) {
+  std::error_code ignored;
+  if (!path.has_filename() || (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)))
+    throw Error(fmt::format("{}: not a regular file", path.string()),
+                "name a file, not a directory or a device");
+  const fs::path temporary = unfinished(path);
+  const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+  if (fd < 0) fail("create", path, errno);
+  ::close(fd);
+  ::unlink(temporary.c_str());
 }
 
 DirectoryWriter::DirectoryWriter(fs::path target) : target_(std::move(target)) {

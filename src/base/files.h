@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -58,6 +59,12 @@ std::uint64_t checksum_of_text(std::string_view text);
 
 // Writes a temporary beside `path`, syncs it and renames it over `path`.
 void write_file_atomic(const std::filesystem::path& path, std::string_view text);
+// The same for what `fill` writes, piece by piece.
+void write_file_atomic(const std::filesystem::path& path,
+                       const std::function<void(FileWriter&)>& fill);
+// Throws Error where write_file_atomic could not write `path` now, or would put a file in the place
+// of something that is none (a directory, a device). Leaves nothing behind.
+void check_file_writable(const std::filesystem::path& path);
 
 // A directory that appears whole or not at all: fill `path()` (a hidden sibling of `target`), then
 // `commit()`, which syncs it and renames it to `target` (replacing an existing one). Without

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -17,6 +18,7 @@
 #include "model/presets.h"
 #include "observe/activity_summary.h"
 #include "observe/process_memory.h"
+#include "observe/tracer.h"
 #include "train/step.h"
 
 namespace longstride::cli {
@@ -25,7 +27,7 @@ namespace {
 struct Options {
   std::string preset, context, chunk, page = "128", attention = "dense", window, dtype, json,
                                       device = "auto", page_memory, host_memory = "0",
-                                      disk_memory = "0", disk_path, optimizer;
+                                      disk_memory = "0", disk_path, optimizer, trace;
   std::int64_t layers = 0, repeat = 1, keep_chunks = 1, updates = 0;
   bool rebuild_feed_forward = false, profile = false;
   NumericsChoice numerics;
@@ -87,7 +89,9 @@ Json profile(Device& device, const std::function<void()>& run) {
     return {};
   }
   run();
-  const ActivitySummary summary = summarize(recorder->finish());
+  const ActivityLog log = recorder->finish();
+  if (log.dropped > 0) log_warning("--profile: {} records were dropped", log.dropped);
+  const ActivitySummary summary = summarize(log.activities);
   log_info("profile: {:.3f} s, the compute stream idle for {:.2f}% of it", summary.span_s,
            100 * summary.idle_share());
   for (std::size_t i = 0; i < std::min<std::size_t>(summary.rows.size(), 24); ++i) {
@@ -99,6 +103,8 @@ Json profile(Device& device, const std::function<void()>& run) {
 }
 
 int bench_step(const Options& o) {
+  std::optional<Tracer> tracer;
+  if (!o.trace.empty()) tracer.emplace(o.trace);
   const ModelConfig config = shape_of(o);
   if (!o.optimizer.empty() && o.updates == 0)
     throw Error("--optimizer without --update", "add --update 3, for instance");
@@ -147,16 +153,19 @@ int bench_step(const Options& o) {
   const auto step = [&] {
     return runner.run({tokens, targets, documents}, 1.0 / static_cast<double>(context - 1));
   };
-  for (std::int64_t i = 0; i < std::max<std::int64_t>(1, o.repeat); ++i) {
+  for (std::int64_t i = 0; i < o.repeat; ++i) {
     gradients.zero();
     device->stream().synchronize();
+    const bool traced = tracer && i + 1 == o.repeat;
+    if (traced) tracer->start(*device, fmt::format("bench step {} {}", o.preset, context));
     const auto start = std::chrono::steady_clock::now();
     const SequenceResult result = step();
     const double total =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    if (i == 0 || total < best.total) best = {total, result};
+    if (i == 0 || traced || total < best.total) best = {total, result};
   }
   const std::int64_t peak_rss = peak_resident_bytes();
+  if (tracer) tracer->finish();
 
   const std::int64_t lengths[] = {context};
   const StepMemory& m = runner.memory();
@@ -182,6 +191,7 @@ int bench_step(const Options& o) {
       {"device", device->name()},
       {"threads", thread_count()},
       {"repeat", o.repeat},
+      {"traced", tracer.has_value()},
       {"loss", best.result.loss_sum / static_cast<double>(best.result.counted)},
       {"weights_dtype", dtype_name},
       {"tokens_per_s", static_cast<double>(context) / best.total},
@@ -228,6 +238,7 @@ int bench_step(const Options& o) {
       "workspace {})",
       bytes(step_bytes), bytes(m.total()), bytes(m.kv_pages), bytes(m.kv_gradient_pages),
       bytes(m.workspace));
+  if (tracer) log_info("the figures are those of the traced run, which tracing makes slower");
   if (o.profile) json["profile"] = profile(*device, step);
   // Last, since it takes memory that is not the step's, and changes the weights.
   if (o.updates > 0)
@@ -283,6 +294,9 @@ void add_bench_step(CLI::App& bench, Action& action) {
       ->check(CLI::IsMember({"device", "host"}));
   command->add_flag("--profile", o->profile,
                     "one more run that notes every kernel: where the time goes, how much is idle");
+  command->add_option("--trace", o->trace,
+                      "write what ran when in the last run to this file, for ui.perfetto.dev; the "
+                      "figures are then that run's");
   command->add_option("--json", o->json, "write the figures to this file instead of stdout");
   add_numerics_options(*command, o->numerics);
   add_device_option(*command, o->device);

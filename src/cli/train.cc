@@ -1,7 +1,8 @@
-// longstride train CONFIG.toml [--section.key=value ...] [--dry-run] [--resume]
+// longstride train CONFIG.toml [--section.key=value ...] [--dry-run] [--resume] [--trace FILE]
 #include <atomic>
 #include <csignal>
 #include <filesystem>
+#include <optional>
 #include <vector>
 
 #include "base/error.h"
@@ -12,6 +13,7 @@
 #include "cli/commands.h"
 #include "cli/record.h"
 #include "observe/metrics_file.h"
+#include "observe/tracer.h"
 #include "train/trainer.h"
 
 namespace longstride::cli {
@@ -53,10 +55,22 @@ std::vector<std::string> overrides_from(const std::vector<std::string>& extras) 
 struct Options {
   std::string config;
   bool dry_run = false, resume = false;
-  std::string device;
+  std::string device, trace;
+  std::int64_t trace_steps = 2;
 };
 
+// A trace that cannot be written is no reason to end a run.
+void finish_trace(Tracer& tracer) {
+  try {
+    tracer.finish();
+  } catch (const Error& e) {
+    log_warning("trace: {}; the run goes on without it", e.what());
+  }
+}
+
 int train(const Options& options, const std::vector<std::string>& extras) {
+  std::optional<Tracer> tracer;
+  if (!options.trace.empty()) tracer.emplace(options.trace);
   std::vector<std::string> overrides = overrides_from(extras);
   if (!options.device.empty()) overrides.push_back("device.name=" + options.device);
   const TrainConfig config = load_train_config(options.config, overrides);
@@ -79,12 +93,20 @@ int train(const Options& options, const std::vector<std::string>& extras) {
   callbacks.on_save = [](const std::filesystem::path& path) {
     log_info("saved {}", path.string());
   };
+  const std::int64_t last_traced = trainer.completed_steps() + options.trace_steps;
   callbacks.on_step = [&](const StepReport& report) {
+    if (tracer && tracer->running() && report.step >= last_traced) finish_trace(*tracer);
     const StepRecord record = make_record(report, trainer.plan());
     metrics.append(record);
     log_info("{}", format_step_line(record));
   };
-  if (trainer.run(callbacks)) return 0;
+  if (tracer && trainer.completed_steps() < config.training.steps)
+    tracer->start(*device, "train " + options.config);
+  else if (tracer)
+    log_warning("trace: no step is left to run, so {} is not written", options.trace);
+  const bool all_done = trainer.run(callbacks);
+  if (tracer && tracer->running()) finish_trace(*tracer);
+  if (all_done) return 0;
   log_info("stopped by signal {} after step {}; go on with --resume", stop_signal.load(),
            trainer.completed_steps());
   return 128 + stop_signal;
@@ -102,6 +124,13 @@ void add_train(CLI::App& app, Action& action) {
   command->add_flag("--resume", options->resume,
                     "go on from the newest checkpoint of checkpoint.directory");
   command->add_option("--device", options->device, "the same as --device.name: auto, cpu or cuda");
+  CLI::Option* trace = command->add_option(
+      "--trace", options->trace,
+      "write what ran when to this file, for ui.perfetto.dev; the traced steps are slower");
+  command->add_option("--trace-steps", options->trace_steps, "the first steps, which are traced")
+      ->check(CLI::PositiveNumber)
+      ->needs(trace)
+      ->capture_default_str();
   command->allow_extras();
   command->footer(
       "Any setting of the file can be given as --section.key=value, for instance "

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "device/mover.h"
@@ -26,6 +27,8 @@ class Stream {
   DeviceKind kind() const { return kind_; }
   // Where the recorded code is going to run; `kind` itself on a device that runs things.
   DeviceKind runs_on() const { return runs_on_; }
+  // An operation has run when its call returns.
+  bool runs_when_called() const { return kind_ == DeviceKind::kCpu; }
   virtual void synchronize() {}
   // Adds the seconds since the last lap to *into (null: to nothing), as the operations of the
   // stream take them; the number is there after the next synchronize(). For a few hundred laps
@@ -47,21 +50,27 @@ class Memory {
   virtual void prepare(std::int64_t /*offset*/, std::int64_t /*bytes*/) {}
 };
 
-// Something a device did, in nanoseconds of one clock.
+// Something a device did, in nanoseconds of std::chrono::steady_clock.
 struct Activity {
-  enum class Kind : std::uint8_t { kKernel, kCopy, kFill };
+  enum class Kind : std::uint8_t { kKernel, kCopy, kCopyFromHost, kCopyToHost, kFill };
   Kind kind = Kind::kKernel;
-  std::string name;  // of the kernel, or what was copied where
+  std::string_view name;  // of the kernel, or what was copied where; stays as long as the process
   std::uint32_t queue = 0;
   std::uint64_t begin_ns = 0, end_ns = 0;
+  std::int64_t bytes = 0;  // that were copied or filled
+};
+
+struct ActivityLog {
+  std::vector<Activity> activities;  // by their beginning
+  std::int64_t dropped = 0;          // that were not noted, or without their times
 };
 
 // Notes what a device does from the moment it is made. One at a time.
 class ActivityRecorder {
  public:
   virtual ~ActivityRecorder() = default;
-  // Everything that began since, by its beginning. The stream must be synchronized. Call once.
-  virtual std::vector<Activity> finish() = 0;
+  // Everything that began since. The stream must be synchronized. Call once.
+  virtual ActivityLog finish() = 0;
 };
 
 // Thread-safe. Outlives the memory it gave.

@@ -10,7 +10,9 @@ constexpr double kNanosecond = 1e-9;
 
 double seconds(std::uint64_t ns) { return static_cast<double>(ns) * kNanosecond; }
 
-std::uint32_t busiest_queue(const std::vector<Activity>& activities) {
+}  // namespace
+
+std::uint32_t computing_queue(const std::vector<Activity>& activities) {
   std::map<std::uint32_t, std::uint64_t> busy;
   for (const Activity& a : activities)
     if (a.kind == Activity::Kind::kKernel) busy[a.queue] += a.end_ns - a.begin_ns;
@@ -19,15 +21,13 @@ std::uint32_t busiest_queue(const std::vector<Activity>& activities) {
   return most == busy.end() ? 0 : most->first;
 }
 
-}  // namespace
-
 ActivitySummary summarize(const std::vector<Activity>& activities) {
   ActivitySummary s;
   if (activities.empty()) return s;
   std::vector<const Activity*> by_begin;
-  std::map<std::string, ActivitySummary::Row> rows;
+  std::map<std::string_view, ActivitySummary::Row> rows;
   std::uint64_t first = activities.front().begin_ns, last = 0;
-  const std::uint32_t queue = busiest_queue(activities);
+  const std::uint32_t queue = computing_queue(activities);
   for (const Activity& a : activities) {
     first = std::min(first, a.begin_ns);
     last = std::max(last, a.end_ns);

@@ -23,6 +23,8 @@ struct ActivitySummary {
   double idle_share() const { return span_s > 0 ? idle_s / span_s : 0; }
 };
 
+// The queue whose kernels took longest: the one that computes. 0 where there are no kernels.
+std::uint32_t computing_queue(const std::vector<Activity>& activities);
 ActivitySummary summarize(const std::vector<Activity>& activities);
 OrderedJson to_json(const ActivitySummary& summary);
 

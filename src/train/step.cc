@@ -11,6 +11,7 @@
 #include "ops/kernel_libraries.h"
 #include "ops/loss_head.h"
 #include "ops/paged_attention.h"
+#include "train/step_trace.h"
 
 namespace longstride {
 namespace {
@@ -152,8 +153,10 @@ SequenceResult StepRunner::run(const SequenceInput& input, double scale,
 
   SequenceResult result;
   PhaseClock clock(device_.stream());
+  StepTrace trace(device_.stream());
   try {
     for (const Episode& episode : schedule.episodes) {
+      trace.enter(episode);
       const PlacedEpisode& placed = plan_.episodes.at({episode.kind, episode.chunks});
       workspace_.start_replay(arena_->data(), placed.trace, placed.placement.offsets);
       for (const Task& task : episode.tasks) {
@@ -162,11 +165,13 @@ SequenceResult StepRunner::run(const SequenceInput& input, double scale,
         clock.enter(is_backward(task.kind)                 ? result.backward_s
                     : episode.kind == EpisodeKind::kReplay ? result.recompute_s
                                                            : result.forward_s);
+        const TraceSpan span = trace.task(task);
         runner_->run(task);
       }
       workspace_.finish_replay();
     }
     clock.stop();
+    trace.wait();
     device_.stream().synchronize();
     store_->finish();
   } catch (...) {

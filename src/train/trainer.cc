@@ -7,6 +7,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "train/learning_rate.h"
+#include "train/step_trace.h"
 
 namespace longstride {
 namespace {
@@ -128,6 +129,7 @@ bool Trainer::run(const TrainCallbacks& callbacks) {
 
 void Trainer::save(const TrainCallbacks& callbacks) {
   if (saved_step_ == state_.step) return;
+  const TraceSpan span(TraceTrack::kStep, {"save", state_.step});
   const CheckpointConfig& checkpoint = plan_.config.checkpoint;
   std::optional<fs::path> source;
   if (plan_.model.directory) source = plan_.model.directory->path();
@@ -162,10 +164,12 @@ StepReport Trainer::step(const std::function<bool()>& should_stop) {
   StepReport report;
   report.step = state_.step + 1;
   report.total_steps = config.training.steps;
+  const TraceSpan step_span(TraceTrack::kStep, {"step", report.step});
 
   // The loss is one mean over all counted targets of the step, so their number comes first.
   std::vector<Sample> samples;
   for (std::int64_t i = 0; i < config.training.batch; ++i) {
+    const TraceSpan span(TraceTrack::kStep, {"data", i});
     samples.push_back(plan_.samples->sample(state_.data_position + i));
     report.counted += samples.back().counted_targets();
     report.tokens += samples.back().size();
@@ -178,6 +182,7 @@ StepReport Trainer::step(const std::function<bool()>& should_stop) {
   double loss_sum = 0;
   std::string nonfinite;  // where the first loss that is not finite was met
   for (const Sample& sample : samples) {
+    const TraceSpan span(TraceTrack::kStep, {"sequence", &sample - samples.data()});
     const SequenceResult r = runner_->run({sample.tokens, sample.targets, sample.document_starts},
                                           1.0 / static_cast<double>(report.counted), should_stop);
     loss_sum += r.loss_sum;
@@ -196,6 +201,7 @@ StepReport Trainer::step(const std::function<bool()>& should_stop) {
   report.moved_in = after.in - before.in;
 
   const auto update_start = std::chrono::steady_clock::now();
+  const TraceSpan update_span(compute_track(weights_.device().stream()), {"update"});
   report.gradient_norm = optimizer_->gradient_norm(gradients_);
   if (!std::isfinite(report.loss) || !std::isfinite(report.gradient_norm))
     handle_nonfinite(report, nonfinite);

@@ -136,6 +136,48 @@ TEST(WriteFileAtomic, LeavesNoTemporaryWhereItFails) {
   EXPECT_THROW(write_file_atomic(temp.path() / "no" / "file", "text"), Error);
 }
 
+TEST(WriteFileAtomic, WritesPieceByPieceOrNotAtAll) {
+  const TempDirectory temp;
+  const fs::path path = temp.write_text("a", "old");
+  EXPECT_THROW(write_file_atomic(path,
+                                 [](FileWriter& writer) {
+                                   writer.write("half");
+                                   throw Error("enough");
+                                 }),
+               Error);
+  EXPECT_EQ(read_text(path), "old");
+  write_file_atomic(path, [](FileWriter& writer) {
+    writer.write("one, ");
+    writer.write("two");
+  });
+  EXPECT_EQ(read_text(path), "one, two");
+  EXPECT_EQ(entries(temp.path()), 1u);
+}
+
+TEST(CheckFileWritable, LeavesEverythingAsItWas) {
+  const TempDirectory temp;
+  check_file_writable(temp.path() / "new");
+  EXPECT_EQ(entries(temp.path()), 0u);
+  const fs::path old = temp.write_text("old", "text");
+  check_file_writable(old);
+  EXPECT_EQ(read_text(old), "text");
+  EXPECT_EQ(entries(temp.path()), 1u);
+}
+
+TEST(CheckFileWritable, RefusesWhatCouldNotBeWritten) {
+  const TempDirectory temp;
+  const fs::path file = temp.write_text("file", "text");
+  EXPECT_TRUE(says(error_of([&] { check_file_writable(temp.path() / "none" / "a"); }),
+                   {"cannot create", "none/a", "No such file", "check the path"}));
+  EXPECT_TRUE(
+      says(error_of([&] { check_file_writable(file / "a"); }), {"file/a", "Not a directory"}));
+  EXPECT_TRUE(says(error_of([&] { check_file_writable(temp.path()); }), {"not a regular file"}));
+  EXPECT_TRUE(
+      says(error_of([&] { check_file_writable(temp.path() / ""); }), {"not a regular file"}));
+  EXPECT_TRUE(says(error_of([] { check_file_writable("/dev/null"); }),
+                   {"/dev/null", "not a regular file", "name a file"}));
+}
+
 TEST(MakeWritableDirectory, MakesParents) {
   const TempDirectory temp;
   const fs::path path = temp.path() / "a" / "b";

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/trace_spans.h"
+
 namespace longstride {
 namespace {
 
@@ -13,6 +15,10 @@ class CpuMover final : public Mover {
   void wait(Lane, Mark, WaitSite) override {}
   void wait_on_host(Mark, WaitSite) override {}
   void copy(Lane lane, std::span<const Copy> copies) override {
+    std::int64_t bytes = 0;
+    for (const Copy& c : copies) bytes += c.bytes;
+    const TraceSpan span(lane == Lane::kFromHost ? TraceTrack::kFromHost : TraceTrack::kToHost,
+                         {.what = "copy", .bytes = bytes});
     const auto begin = std::chrono::steady_clock::now();
     for (const Copy& c : copies) std::memcpy(c.to, c.from, static_cast<std::size_t>(c.bytes));
     const double seconds =

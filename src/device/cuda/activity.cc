@@ -9,9 +9,11 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/trace_spans.h"
 #include "device/cuda/loaded_library.h"
 
 namespace longstride::cuda {
@@ -20,7 +22,8 @@ namespace {
 constexpr CUpti_ActivityKind kKinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
                                          CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET};
 constexpr std::size_t kBufferBytes = std::size_t{8} << 20;
-constexpr std::size_t kAlignment = 8;  // what CUPTI asks of a buffer
+constexpr std::size_t kAlignment = 8;                       // what CUPTI asks of a buffer
+constexpr std::size_t kMostRecords = std::size_t{1} << 24;  // under 1 GiB
 
 // Fields are only ever added at the end.
 #if CUPTI_API_VERSION >= 130000
@@ -39,6 +42,7 @@ void check(CUptiResult status, const char* call) {
 struct Records {
   std::mutex mutex;
   std::vector<Activity> all;
+  std::int64_t dropped = 0;
   std::map<const char*, std::string> readable;  // names by their address, which CUPTI keeps
 };
 Records& records() {
@@ -64,42 +68,53 @@ std::string readable_name(const char* mangled) {
   return name.starts_with("void ") ? name.substr(5) : name;
 }
 
-const char* direction(std::uint8_t kind) {
-  switch (kind) {
-    case CUPTI_ACTIVITY_MEMCPY_KIND_HTOD:
-      return "copy to the device";
-    case CUPTI_ACTIVITY_MEMCPY_KIND_DTOH:
-      return "copy to the host";
-    default:
-      return "copy on the device";
+Activity activity_of(const CUpti_ActivityMemcpy6& c) {
+  Activity a{Activity::Kind::kCopy,
+             "copy on the device",
+             c.streamId,
+             c.start,
+             c.end,
+             static_cast<std::int64_t>(c.bytes)};
+  if (c.copyKind == CUPTI_ACTIVITY_MEMCPY_KIND_HTOD) {
+    a.kind = Activity::Kind::kCopyFromHost;
+    a.name = "copy to the device";
+  } else if (c.copyKind == CUPTI_ACTIVITY_MEMCPY_KIND_DTOH) {
+    a.kind = Activity::Kind::kCopyToHost;
+    a.name = "copy to the host";
   }
+  return a;
+}
+
+void add(const Activity& activity) {
+  Records& r = records();
+  const bool has_times = activity.begin_ns != 0 && activity.end_ns >= activity.begin_ns;
+  if (has_times && r.all.size() < kMostRecords)
+    r.all.push_back(activity);
+  else
+    ++r.dropped;
 }
 
 void add(const CUpti_Activity* record) {
-  Records& r = records();
   switch (record->kind) {
     case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {
       const auto* k = reinterpret_cast<const Kernel*>(record);
-      auto [found, fresh] = r.readable.try_emplace(k->name);
+      auto [found, fresh] = records().readable.try_emplace(k->name);
       if (fresh) found->second = readable_name(k->name);
-      r.all.push_back({Activity::Kind::kKernel, found->second, k->streamId, k->start, k->end});
-      return;
+      return add({Activity::Kind::kKernel, found->second, k->streamId, k->start, k->end});
     }
-    case CUPTI_ACTIVITY_KIND_MEMCPY: {
-      const auto* c = reinterpret_cast<const CUpti_ActivityMemcpy6*>(record);
-      r.all.push_back(
-          {Activity::Kind::kCopy, direction(c->copyKind), c->streamId, c->start, c->end});
-      return;
-    }
+    case CUPTI_ACTIVITY_KIND_MEMCPY:
+      return add(activity_of(*reinterpret_cast<const CUpti_ActivityMemcpy6*>(record)));
     case CUPTI_ACTIVITY_KIND_MEMSET: {
       const auto* f = reinterpret_cast<const CUpti_ActivityMemset4*>(record);
-      r.all.push_back({Activity::Kind::kFill, "fill", f->streamId, f->start, f->end});
-      return;
+      return add({Activity::Kind::kFill, "fill", f->streamId, f->start, f->end,
+                  static_cast<std::int64_t>(f->bytes)});
     }
     default:
       return;
   }
 }
+
+std::uint64_t CUPTIAPI clock_ns() { return trace_clock_ns(); }
 
 void CUPTIAPI give_buffer(std::uint8_t** buffer, std::size_t* bytes, std::size_t* most_records) {
   *buffer = static_cast<std::uint8_t*>(std::aligned_alloc(kAlignment, kBufferBytes));
@@ -107,13 +122,18 @@ void CUPTIAPI give_buffer(std::uint8_t** buffer, std::size_t* bytes, std::size_t
   *most_records = 0;  // as many as fit
 }
 
-void CUPTIAPI take_buffer(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t,
+void CUPTIAPI take_buffer(CUcontext context, std::uint32_t queue, std::uint8_t* buffer, std::size_t,
                           std::size_t bytes) {
   auto* const next =
       cupti_library().find<decltype(cuptiActivityGetNextRecord)>("cuptiActivityGetNextRecord");
+  auto* const count_dropped = cupti_library().find<decltype(cuptiActivityGetNumDroppedRecords)>(
+      "cuptiActivityGetNumDroppedRecords");
   const std::lock_guard lock(records().mutex);
   CUpti_Activity* record = nullptr;
   while (next(buffer, bytes, &record) == CUPTI_SUCCESS) add(record);
+  std::size_t dropped = 0;  // since the last time this was asked
+  if (count_dropped(context, queue, &dropped) == CUPTI_SUCCESS)
+    records().dropped += static_cast<std::int64_t>(dropped);
   std::free(buffer);
 }
 
@@ -121,28 +141,43 @@ class CuptiRecorder final : public ActivityRecorder {
  public:
   CuptiRecorder() {
     LS_CUPTI(cuptiActivityRegisterCallbacks, give_buffer, take_buffer);
-    for (const CUpti_ActivityKind kind : kKinds) LS_CUPTI(cuptiActivityEnable, kind);
-    LS_CUPTI(cuptiGetTimestamp, &begin_ns_);
+    // Kernels are noted in GPU time, which CUPTI converts to this clock.
+    LS_CUPTI(cuptiActivityRegisterTimestampCallback, clock_ns);
+    take();
+    begin_ns_ = trace_clock_ns();
+    try {
+      for (const CUpti_ActivityKind kind : kKinds) LS_CUPTI(cuptiActivityEnable, kind);
+    } catch (...) {
+      disable();
+      throw;
+    }
   }
   CuptiRecorder(const CuptiRecorder&) = delete;
   CuptiRecorder& operator=(const CuptiRecorder&) = delete;
-  ~CuptiRecorder() override = default;
+  ~CuptiRecorder() override { disable(); }
 
-  std::vector<Activity> finish() override {
+  ActivityLog finish() override {
     LS_CUPTI(cuptiActivityFlushAll, CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
-    for (const CUpti_ActivityKind kind : kKinds) LS_CUPTI(cuptiActivityDisable, kind);
-    std::vector<Activity> all;
-    {
-      const std::lock_guard lock(records().mutex);
-      all.swap(records().all);
-    }
-    std::erase_if(all, [&](const Activity& a) { return a.begin_ns < begin_ns_; });
-    std::sort(all.begin(), all.end(),
+    disable();
+    ActivityLog log = take();
+    std::erase_if(log.activities, [&](const Activity& a) { return a.begin_ns < begin_ns_; });
+    std::sort(log.activities.begin(), log.activities.end(),
               [](const Activity& a, const Activity& b) { return a.begin_ns < b.begin_ns; });
-    return all;
+    return log;
   }
 
  private:
+  // What is not enabled may be disabled all the same.
+  static void disable() {
+    auto* const disable_kind =
+        cupti_library().find<decltype(cuptiActivityDisable)>("cuptiActivityDisable");
+    for (const CUpti_ActivityKind kind : kKinds) disable_kind(kind);
+  }
+  static ActivityLog take() {
+    const std::lock_guard lock(records().mutex);
+    return {std::exchange(records().all, {}), std::exchange(records().dropped, 0)};
+  }
+
   std::uint64_t begin_ns_ = 0;
 };
 

@@ -1,0 +1,47 @@
+#include "observe/tracer.h"
+
+#include <utility>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "base/trace_spans.h"
+#include "observe/trace_file.h"
+
+namespace longstride {
+
+Tracer::Tracer(std::filesystem::path file) : file_(std::move(file)) { check_file_writable(file_); }
+
+Tracer::~Tracer() {
+  if (running()) trace_spans().stop();
+}
+
+void Tracer::start(Device& device, const std::string& title) {
+  LS_CHECK(!running(), "{} is being recorded already", file_.string());
+  device.stream().synchronize();
+  recorder_ = device.record_activity();
+  if (recorder_ == nullptr && !device.stream().runs_when_called())
+    log_warning(
+        "trace: {} has no recorder here (on a GPU: libcupti.so.13 of the CUDA toolkit); the trace "
+        "shows when work was asked for, not when it ran",
+        device.name());
+  title_ = fmt::format("longstride {} on {}", title, device.name());
+  trace_spans().start();
+  device_ = &device;
+}
+
+void Tracer::finish() {
+  LS_CHECK(running(), "nothing is being recorded");
+  device_->stream().synchronize();
+  device_ = nullptr;
+  Trace trace{title_, trace_spans().stop(), {}};
+  if (recorder_ != nullptr) trace.device = std::exchange(recorder_, nullptr)->finish();
+  write_trace(file_, trace);
+  log_info("trace: {} spans of the host and {} of the device in {}; open it at ui.perfetto.dev",
+           trace.host.spans.size(), trace.device.activities.size(), file_.string());
+  if (trace.host.dropped + trace.device.dropped > 0)
+    log_warning("trace: {} spans of the host and {} of the device were dropped, so {} has gaps",
+                trace.host.dropped, trace.device.dropped, file_.string());
+}
+
+}  // namespace longstride

@@ -1,0 +1,59 @@
+#include "train/step_trace.h"
+
+namespace longstride {
+namespace {
+
+const char* name_of(EpisodeKind kind) {
+  switch (kind) {
+    case EpisodeKind::kForward:
+      return "forward";
+    case EpisodeKind::kKept:
+      return "kept";
+    case EpisodeKind::kReplay:
+      return "backward";
+  }
+  return "";
+}
+
+const char* name_of(TaskKind kind, bool again) {
+  switch (kind) {
+    case TaskKind::kEmbed:
+      return again ? "embed again" : "embed";
+    case TaskKind::kLayerForward:
+      return again ? "recompute" : "forward";
+    case TaskKind::kHead:
+      return "head";
+    case TaskKind::kLayerBackward:
+      return "backward";
+    case TaskKind::kEmbedBackward:
+      return "embed backward";
+  }
+  return "";
+}
+
+}  // namespace
+
+void StepTrace::enter(const Episode& episode) {
+  chunk_.reset();
+  if (kind_ != episode.kind) {
+    kind_ = episode.kind;
+    phase_.emplace(TraceTrack::kStep, SpanName{name_of(episode.kind)});
+  }
+  // Of the kept ones the first: they are one episode.
+  chunk_.emplace(TraceTrack::kStep,
+                 SpanName{.what = name_of(episode.kind), .chunk = episode.tasks.front().chunk});
+}
+
+TraceSpan StepTrace::task(const Task& task) const {
+  return {track_,
+          {.what = name_of(task.kind, kind_ == EpisodeKind::kReplay),
+           .chunk = task.chunk,
+           .layer = task.layer}};
+}
+
+void StepTrace::wait() {
+  chunk_.reset();
+  phase_.emplace(TraceTrack::kStep, SpanName{"wait"});
+}
+
+}  // namespace longstride
