@@ -26,7 +26,7 @@ namespace {
 
 struct Options {
   std::string preset, context, chunk, page = "128", attention = "dense", window, dtype, json,
-                                      device = "auto", page_memory, host_memory = "0",
+                                      device = "auto", page_memory, host_memory,
                                       disk_memory = "0", disk_path, optimizer, trace;
   std::int64_t layers = 0, repeat = 1, keep_chunks = 1, updates = 0;
   bool rebuild_feed_forward = false, profile = false;
@@ -50,10 +50,25 @@ ModelConfig shape_of(const Options& o) {
   return config;
 }
 
-PageBudget pages_of(const Options& o) {
+// Bytes, or what the words stand for: "least" is what the step needs, "streaming" what it takes to
+// move pages beside the arithmetic.
+std::int64_t page_memory(const Options& o, DeviceKind runs_on, const ModelConfig& config,
+                         const NumericsRecord& numerics, std::int64_t context) {
+  if (o.page_memory != "least" && o.page_memory != "streaming")
+    return parse_size(o.page_memory, "--page-memory");
+  const SequenceLayout layout{context, numerics.chunk_tokens, numerics.page_tokens, {0}};
+  const StepSchedule schedule =
+      make_step_schedule(layout, schedule_options(runs_on, config, numerics, o.keep_chunks));
+  const auto bytes = o.page_memory == "least" ? least_device_bytes : streaming_device_bytes;
+  return bytes(layout, schedule, kv_shape(config, numerics));
+}
+
+PageBudget pages_of(const Options& o, DeviceKind runs_on, const ModelConfig& config,
+                    const NumericsRecord& numerics, std::int64_t context) {
   if (o.page_memory.empty()) return {};
-  PageBudget pages{parse_size(o.page_memory, "--page-memory"),
-                   parse_size(o.host_memory, "--host-memory"),
+  PageBudget pages{page_memory(o, runs_on, config, numerics, context),
+                   o.host_memory.empty() ? std::int64_t{PageBudget::kAll}
+                                         : parse_size(o.host_memory, "--host-memory"),
                    parse_size(o.disk_memory, "--disk-memory"), o.disk_path};
   if (pages.disk > 0 && o.disk_path.empty())
     throw Error("--disk-memory without --disk-path", "name a directory on a local disk");
@@ -146,7 +161,8 @@ int bench_step(const Options& o) {
   const std::int64_t baseline_rss = resident_bytes();
   const bool own_peak = reset_peak_resident_bytes();
   StepRunner runner(config, weights, gradients, numerics,
-                    {context, o.keep_chunks, o.rebuild_feed_forward, pages_of(o)});
+                    {context, o.keep_chunks, o.rebuild_feed_forward,
+                     pages_of(o, device->kind(), config, numerics, context)});
   OrderedJson record = to_json(numerics);
   record["choices"] = runner.choose_kernels();
   Timing best;
@@ -202,7 +218,11 @@ int bench_step(const Options& o) {
        {{"total", best.total},
         {"forward", best.result.forward_s},
         {"recompute", best.result.recompute_s},
-        {"backward", best.result.backward_s}}},
+        {"backward", best.result.backward_s},
+        {"to_host", best.result.move_times.to_host_s},
+        {"from_host", best.result.move_times.from_host_s},
+        {"blocked", best.result.move_times.blocked_s}}},
+      {"hidden_share", best.result.move_times.hidden_share()},
       {"memory",
        {{"weights", weights.bytes()},
         {"gradients", gradients.bytes()},
@@ -212,10 +232,10 @@ int bench_step(const Options& o) {
         {"workspace_bound", m.workspace_bound},
         {"host_pages", m.host_pages},
         {"disk_pages", m.disk_pages},
-        {"moved_out", runner.store().moved().out},
-        {"moved_in", runner.store().moved().in},
-        {"moved_to_disk", runner.store().moved().to_disk},
-        {"moved_from_disk", runner.store().moved().from_disk},
+        {"moved_out", best.result.moved.out},
+        {"moved_in", best.result.moved.in},
+        {"moved_to_disk", best.result.moved.to_disk},
+        {"moved_from_disk", best.result.moved.from_disk},
         {"kv_pages_peak", runner.store().kv_pool().peak()},
         {"kv_gradient_pages_peak", runner.store().gradient_pool().peak()},
         {"planned_step_bytes", m.total()},
@@ -238,6 +258,12 @@ int bench_step(const Options& o) {
       "workspace {})",
       bytes(step_bytes), bytes(m.total()), bytes(m.kv_pages), bytes(m.kv_gradient_pages),
       bytes(m.workspace));
+  if (const AwayBlocks::Moved& moved = best.result.moved; moved.in + moved.out > 0)
+    log_info("pages: {} out in {:.2f} s, {} in in {:.2f} s ({} and {} by disk), computing waited "
+             "{:.2f} s: {:.1f}% hidden",
+             bytes(moved.out), best.result.move_times.to_host_s, bytes(moved.in),
+             best.result.move_times.from_host_s, bytes(moved.to_disk), bytes(moved.from_disk),
+             best.result.move_times.blocked_s, 100 * best.result.move_times.hidden_share());
   if (tracer) log_info("the figures are those of the traced run, which tracing makes slower");
   if (o.profile) json["profile"] = profile(*device, step);
   // Last, since it takes memory that is not the step's, and changes the weights.
@@ -276,9 +302,10 @@ void add_bench_step(CLI::App& bench, Action& action) {
   command->add_flag("--rebuild-feed-forward", o->rebuild_feed_forward,
                     "compute gate and up again in the backward pass: less workspace");
   command->add_option("--page-memory", o->page_memory,
-                      "bytes on the device for pages; the others go to --host-memory");
-  command->add_option("--host-memory", o->host_memory, "bytes of host memory for pages")
-      ->capture_default_str();
+                      "bytes on the device for pages, or least, or streaming (what it takes to move "
+                      "pages beside the arithmetic); the others go to host memory and disk");
+  command->add_option("--host-memory", o->host_memory,
+                      "bytes of host memory for pages; without it, as many as there are");
   command->add_option("--disk-memory", o->disk_memory, "bytes of disk for pages")
       ->capture_default_str();
   command->add_option("--disk-path", o->disk_path, "the directory of --disk-memory");

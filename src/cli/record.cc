@@ -36,6 +36,7 @@ StepRecord make_record(const StepReport& report, const RunPlan& plan) {
   record.disk_pages = needs.step.disk_pages;
   record.moved_out = report.moved_out;
   record.moved_in = report.moved_in;
+  record.hidden_share = report.move_times.hidden_share();
   record.memory_limit = needs.available;
   record.peak_rss = peak_resident_bytes();
   record.skipped = report.skipped;

@@ -44,6 +44,18 @@ inline constexpr int kWaitSites = 13;
 struct MoveTimes {
   double from_host_s = 0, to_host_s = 0;  // the copy lanes were busy
   double blocked_s = 0;                   // computing waited for copies
+
+  MoveTimes& operator+=(const MoveTimes& more) {
+    from_host_s += more.from_host_s;
+    to_host_s += more.to_host_s;
+    blocked_s += more.blocked_s;
+    return *this;
+  }
+  // Of the busier lane's time, what computing did not wait for; 1 where nothing was copied.
+  double hidden_share() const {
+    const double busy = from_host_s > to_host_s ? from_host_s : to_host_s;
+    return busy > blocked_s ? 1 - blocked_s / busy : busy > 0 ? 0 : 1;
+  }
 };
 
 // For one thread, but wait_on_host from any.

@@ -37,9 +37,9 @@ std::string format_step_line(const StepRecord& r) {
   line += fmt::format(" | {} tok/s | {} TFLOP/s", rate(r.tokens_per_s), rate(r.tflops));
   if (r.mfu) line += fmt::format(" | MFU {:.1f}%", 100.0 * *r.mfu);
   if (r.moved_out + r.moved_in > 0)
-    line += fmt::format(" | pages {:.2f} GiB out, {:.2f} GiB in",
+    line += fmt::format(" | pages {:.2f} GiB out, {:.2f} GiB in, {:.0f}% hidden",
                         static_cast<double>(r.moved_out) / kGiB,
-                        static_cast<double>(r.moved_in) / kGiB);
+                        static_cast<double>(r.moved_in) / kGiB, 100.0 * r.hidden_share);
   if (r.skipped) line += " | skipped";
   return line;
 }
@@ -75,6 +75,7 @@ OrderedJson record_to_json(const StepRecord& r) {
   out["bytes_disk_pages"] = r.disk_pages;
   out["bytes_moved_out"] = r.moved_out;
   out["bytes_moved_in"] = r.moved_in;
+  out["hidden_share"] = finite(r.hidden_share);
   out["bytes_limit"] = r.memory_limit > 0 ? OrderedJson(r.memory_limit) : OrderedJson(nullptr);
   out["peak_rss"] = r.peak_rss;
   out["skipped"] = r.skipped;

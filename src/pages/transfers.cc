@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/trace_spans.h"
 
 namespace longstride {
 namespace {
@@ -82,7 +83,10 @@ void Transfers::make_requests() {
     const Transfer& transfer = running.transfer;
     while (running.error == 0 && running.asked < transfer.bytes) {
       if (free_flights_.empty()) return;
-      if (running.asked == 0) align(running);
+      if (running.asked == 0) {
+        align(running);
+        if (trace_spans().on()) running.begin_ns = trace_clock_ns();
+      }
       const std::uint64_t tag = free_flights_.back();
       free_flights_.pop_back();
       std::byte* const aligned = running.aligned.get();
@@ -162,6 +166,11 @@ void Transfers::end(Running& running) {
   Transfer& transfer = running.transfer;
   if (transfer.to != nullptr && running.aligned != nullptr && running.error == 0)
     std::memcpy(transfer.to, running.aligned.get(), static_cast<std::size_t>(transfer.bytes));
+  if (running.begin_ns > 0 && trace_spans().on())
+    trace_spans().add({TraceTrack::kDisk,
+                       {.what = transfer.to != nullptr ? "read" : "write", .bytes = transfer.bytes},
+                       running.begin_ns,
+                       trace_clock_ns()});
   const int error = running.error;
   const std::function<void(int)> ended = std::move(transfer.ended);
   running_.remove_if([&](const Running& other) { return &other == &running; });

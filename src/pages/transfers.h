@@ -51,6 +51,7 @@ class Transfers {
     std::int64_t asked = 0;           // bytes that requests were made for
     int requests = 0;                 // under way
     int error = 0;                    // the first
+    std::uint64_t begin_ns = 0;       // for a trace
   };
   struct Flight {
     Running* running = nullptr;  // null: free

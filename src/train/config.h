@@ -74,8 +74,9 @@ struct DeviceConfig {
 
 // Bytes. Pages that do not fit on the device go to host memory, then to disk.
 struct MemoryConfig {
-  std::int64_t gpu = 0;  // of the device, for everything; 0: all that is free
-  std::int64_t host = 0, disk = 0;
+  // Without a value: auto, what is free.
+  std::optional<std::int64_t> gpu;         // of the device, for everything
+  std::optional<std::int64_t> host, disk;  // for pages beyond the device
   std::filesystem::path disk_path;
   std::string optimizer = "auto";  // moments and masters: "auto", "device" or "host"
 };

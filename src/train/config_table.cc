@@ -30,9 +30,7 @@ const ConfigSection kSections[] = {
     {"device", "Where it runs."},
     {"memory",
      "Where keys, values, their gradients and the optimizer's state may go. The result does not "
-     "depend on it; on a GPU, "
-     "pages off the device cost time, as their transfers are not yet hidden behind the "
-     "arithmetic."},
+     "depend on it. Transfers to and from a GPU run beside the arithmetic."},
     {"numerics",
      "What decides the bits of the result, beside `training.chunk` and `training.page`."},
 };
@@ -49,6 +47,7 @@ ConfigLimits multiples_of(std::int64_t n, double most) {
   return {.at_least = static_cast<double>(n), .at_most = most, .multiple_of = n};
 }
 ConfigLimits bytes() { return {.at_least = 0, .at_most = 1e18}; }
+ConfigLimits bytes_above_zero() { return {.at_most = 1e18, .over = 0}; }
 constexpr bool kRequired = true, kOptional = false;
 
 const std::vector<ConfigKey>& table() {
@@ -146,11 +145,16 @@ const std::vector<ConfigKey>& table() {
        "Threads of the CPU backend; 0 takes all. The result does not depend on it.",
        LS_FIELD(device.threads), between(0, 4096)},
       {"memory", "gpu", Type::kSize,
-       "Bytes of the device (a GPU, or the CPU's memory) for everything; 0 takes all that is free.",
-       LS_FIELD(memory.gpu), bytes()},
-      {"memory", "host", Type::kSize, "Bytes of host memory for pages beyond the device.",
-       LS_FIELD(memory.host), bytes()},
-      {"memory", "disk", Type::kSize, "Bytes of disk for pages beyond both.", LS_FIELD(memory.disk),
+       "Bytes of the device (a GPU, or the CPU's memory) for everything; auto takes all that is "
+       "free.",
+       LS_FIELD(memory.gpu), bytes_above_zero(), kOptional, "auto"},
+      {"memory", "host", Type::kSize,
+       "Bytes of host memory for pages beyond the device; auto takes what is free but a reserve, "
+       "and none where the device is the CPU.",
+       LS_FIELD(memory.host), bytes(), kOptional, "auto"},
+      {"memory", "disk", Type::kSize,
+       "Bytes of disk for pages beyond both; auto takes what is free at `disk_path` but a reserve.",
+       LS_FIELD(memory.disk),
        bytes()},
       {"memory", "disk_path", Type::kPath,
        "A directory on a local disk; its space is reserved at the start and given back at the end.",

@@ -105,7 +105,9 @@ void set_config_value(const ConfigKey& key, const ConfigValue& written, const st
                       const fs::path& base, TrainConfig& config) {
   const ConfigField field = key.field(config);
   if (auto* const* optional = std::get_if<std::optional<std::int64_t>*>(&field);
-      optional != nullptr && written == ConfigValue(std::string())) {
+      optional != nullptr &&
+      (written == ConfigValue(std::string()) ||
+       (key.type == ConfigType::kSize && written == ConfigValue(std::string("auto"))))) {
     (*optional)->reset();
     return;
   }

@@ -43,6 +43,29 @@ void relieve_device(RunPlan& plan, const Device& device) {
     place_optimizer(plan, StatePlace::kDevice);
 }
 
+// What is left to others where we take what is free.
+std::int64_t but_a_reserve(std::int64_t free) {
+  constexpr std::int64_t kReserve = std::int64_t{4} << 30;
+  return std::max<std::int64_t>(0, free - std::max(kReserve, free / 20));
+}
+
+std::int64_t host_for_pages(const RunPlan& plan, const Device& device) {
+  if (plan.config.memory.host) return *plan.config.memory.host;
+  if (device.shares_host_memory()) return 0;
+  return but_a_reserve(
+      std::max<std::int64_t>(0, device.available_host_bytes() - plan.needs.optimizer_host));
+}
+
+std::int64_t disk_for_pages(const MemoryConfig& memory) {
+  if (memory.disk || memory.disk_path.empty()) return memory.disk.value_or(0);
+  std::error_code error;
+  const std::filesystem::space_info space = std::filesystem::space(memory.disk_path, error);
+  if (error)
+    throw Error(fmt::format("memory.disk_path {}: {}", memory.disk_path.string(), error.message()),
+                "name a directory on a local disk as memory.disk_path");
+  return but_a_reserve(static_cast<std::int64_t>(space.available));
+}
+
 }  // namespace
 
 ModelSource open_model_source(const ModelSourceConfig& source) {
@@ -78,14 +101,16 @@ RunPlan plan_run(const TrainConfig& config, Device& device) {
                   config.memory.optimizer == "host" ? StatePlace::kHost : StatePlace::kDevice);
   reserve_libraries(device, model, plan.numerics, config.training.context);
   const MemoryConfig& memory = config.memory;
-  plan.needs.available = memory.gpu > 0 ? memory.gpu : device.available_bytes();
-  if (memory.disk > 0 && memory.disk_path.empty())
+  plan.needs.available = memory.gpu.value_or(device.available_bytes());
+  if (memory.disk.value_or(0) > 0 && memory.disk_path.empty())
     throw Error("memory.disk is set and memory.disk_path is not",
                 "name a directory on a local disk as memory.disk_path");
   // The schedule of a hopeless context would itself fill the memory.
   plan.needs.step.kv_pages = kv_bytes_needed(model, plan.numerics, config.training.context);
   relieve_device(plan, device);
-  const std::int64_t away = memory.host + memory.disk;
+  PageBudget budget{.host = host_for_pages(plan, device), .disk = disk_for_pages(memory)};
+  budget.disk_directory = memory.disk_path;
+  const std::int64_t away = budget.host + budget.disk;
   plan.needs.step_planned = plan.needs.total() <= plan.needs.available + away;
   const auto planned = [&] {
     return plan_step(device, model, plan.model.dtypes, plan.numerics, plan.step_options()).memory;
@@ -93,9 +118,10 @@ RunPlan plan_run(const TrainConfig& config, Device& device) {
   if (plan.needs.step_planned) plan.needs.step = planned();
   relieve_device(plan, device);
   if (plan.needs.step_planned && plan.needs.total() > plan.needs.available && away > 0) {
-    plan.pages = {plan.needs.available - plan.needs.weights - plan.needs.gradients -
-                      plan.needs.optimizer - plan.needs.step.workspace,
-                  memory.host, memory.disk, memory.disk_path};
+    budget.device = plan.needs.available - plan.needs.weights - plan.needs.gradients -
+                    plan.needs.optimizer - plan.needs.step.workspace;
+    budget.host = host_for_pages(plan, device);  // less the optimizer's state, if that moved
+    plan.pages = budget;
     plan.needs.step = planned();
   }
   plan.needs.host_available = host_left(device, plan.needs);

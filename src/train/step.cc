@@ -152,6 +152,8 @@ SequenceResult StepRunner::run(const SequenceInput& input, double scale,
   store_->begin(schedule);
 
   SequenceResult result;
+  const AwayBlocks::Moved before = store_->moved();
+  store_->take_times();  // since then
   PhaseClock clock(device_.stream());
   StepTrace trace(device_.stream());
   try {
@@ -183,6 +185,8 @@ SequenceResult StepRunner::run(const SequenceInput& input, double scale,
 
   const ChunkRunner::Sums& sums = runner_->sums();
   result.loss_sum = sums.loss;
+  result.moved = store_->moved() - before;
+  result.move_times = store_->take_times();
   result.counted = sums.counted;
   result.correct = sums.correct;
   result.nonfinite_chunk = sums.nonfinite_chunk;

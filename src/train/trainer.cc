@@ -178,7 +178,6 @@ StepReport Trainer::step(const std::function<bool()>& should_stop) {
   }
 
   gradients_.zero();
-  const AwayBlocks::Moved before = runner_->store().moved();
   double loss_sum = 0;
   std::string nonfinite;  // where the first loss that is not finite was met
   for (const Sample& sample : samples) {
@@ -190,15 +189,15 @@ StepReport Trainer::step(const std::function<bool()>& should_stop) {
     report.forward_s += r.forward_s;
     report.recompute_s += r.recompute_s;
     report.backward_s += r.backward_s;
+    report.moved_out += r.moved.out;
+    report.moved_in += r.moved.in;
+    report.move_times += r.move_times;
     if (r.nonfinite_chunk >= 0 && nonfinite.empty())
       nonfinite =
           fmt::format("first in chunk {} (from token {}) of sequence {}", r.nonfinite_chunk,
                       r.nonfinite_chunk * state_.numerics.chunk_tokens, &sample - samples.data());
   }
   report.loss = loss_sum / static_cast<double>(report.counted);
-  const AwayBlocks::Moved after = runner_->store().moved();
-  report.moved_out = after.out - before.out;
-  report.moved_in = after.in - before.in;
 
   const auto update_start = std::chrono::steady_clock::now();
   const TraceSpan update_span(compute_track(weights_.device().stream()), {"update"});
