@@ -3,9 +3,13 @@
 // happen at once, as on the CPU.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <map>
+#include <memory>
 #include <optional>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "device/device.h"
@@ -31,8 +35,7 @@ class WatchedMover final : public Mover {
   void wait(Lane lane, Mark mark, WaitSite site) override {
     if (mark.number == 0 || watch_.left_out == site) return;
     const Clock& then = marks_.at({at(mark.lane), mark.number});
-    for (int l = 0; l < kLanes; ++l)
-      clocks_[at(lane)][l] = std::max(clocks_[at(lane)][l], then[l]);
+    for (int l = 0; l < kLanes; ++l) clocks_[at(lane)][l] = std::max(clocks_[at(lane)][l], then[l]);
   }
   void wait_on_host(Mark mark) override {
     for (const Lane lane : {Lane::kCompute, Lane::kFromHost, Lane::kToHost})
