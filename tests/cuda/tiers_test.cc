@@ -89,7 +89,9 @@ TEST(TiersOnCuda, EveryTierGivesTheSameBits) {
       const Outcome tiered = run(*gpu, c, weights, chunk, pages, make_mover);
       EXPECT_EQ(tiered.losses, resident.losses) << "seed " << seed;
       EXPECT_EQ(tiered.gradients, resident.gradients) << "seed " << seed;
-      EXPECT_GT(tiered.moved.in, 0);
+      if (pages.device < resident.memory.kv_pages + resident.memory.kv_gradient_pages) {
+        EXPECT_GT(tiered.moved.in, 0);
+      }
       EXPECT_LE(tiered.memory.kv_pages + tiered.memory.kv_gradient_pages, pages.device);
     };
     same({least, kAll});
