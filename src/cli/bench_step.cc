@@ -26,8 +26,8 @@ namespace {
 
 struct Options {
   std::string preset, context, chunk, page = "128", attention = "dense", window, dtype, json,
-                                      device = "auto", page_memory, host_memory,
-                                      disk_memory = "0", disk_path, optimizer, trace;
+                                      device = "auto", page_memory, host_memory, disk_memory = "0",
+                                      disk_path, optimizer, trace;
   std::int64_t layers = 0, repeat = 1, keep_chunks = 1, updates = 0;
   bool rebuild_feed_forward = false, profile = false;
   NumericsChoice numerics;
@@ -259,11 +259,12 @@ int bench_step(const Options& o) {
       bytes(step_bytes), bytes(m.total()), bytes(m.kv_pages), bytes(m.kv_gradient_pages),
       bytes(m.workspace));
   if (const AwayBlocks::Moved& moved = best.result.moved; moved.in + moved.out > 0)
-    log_info("pages: {} out in {:.2f} s, {} in in {:.2f} s ({} and {} by disk), computing waited "
-             "{:.2f} s: {:.1f}% hidden",
-             bytes(moved.out), best.result.move_times.to_host_s, bytes(moved.in),
-             best.result.move_times.from_host_s, bytes(moved.to_disk), bytes(moved.from_disk),
-             best.result.move_times.blocked_s, 100 * best.result.move_times.hidden_share());
+    log_info(
+        "pages: {} out in {:.2f} s, {} in in {:.2f} s ({} and {} by disk), computing waited "
+        "{:.2f} s: {:.1f}% hidden",
+        bytes(moved.out), best.result.move_times.to_host_s, bytes(moved.in),
+        best.result.move_times.from_host_s, bytes(moved.to_disk), bytes(moved.from_disk),
+        best.result.move_times.blocked_s, 100 * best.result.move_times.hidden_share());
   if (tracer) log_info("the figures are those of the traced run, which tracing makes slower");
   if (o.profile) json["profile"] = profile(*device, step);
   // Last, since it takes memory that is not the step's, and changes the weights.
@@ -301,9 +302,10 @@ void add_bench_step(CLI::App& bench, Action& action) {
       ->capture_default_str();
   command->add_flag("--rebuild-feed-forward", o->rebuild_feed_forward,
                     "compute gate and up again in the backward pass: less workspace");
-  command->add_option("--page-memory", o->page_memory,
-                      "bytes on the device for pages, or least, or streaming (what it takes to move "
-                      "pages beside the arithmetic); the others go to host memory and disk");
+  command->add_option(
+      "--page-memory", o->page_memory,
+      "bytes on the device for pages, or least, or streaming (what it takes to move "
+      "pages beside the arithmetic); the others go to host memory and disk");
   command->add_option("--host-memory", o->host_memory,
                       "bytes of host memory for pages; without it, as many as there are");
   command->add_option("--disk-memory", o->disk_memory, "bytes of disk for pages")

@@ -182,9 +182,8 @@ Json with_window(const Json& json, std::string_view name, std::int64_t window) {
   const std::string type = json.at("model_type");
   if (type == "mistral") return with(json, {{"sliding_window", window}});
   if (type == "qwen2" || type == "qwen3")
-    return with(json, {{"use_sliding_window", true},
-                       {"sliding_window", window},
-                       {"max_window_layers", 0}});
+    return with(
+        json, {{"use_sliding_window", true}, {"sliding_window", window}, {"max_window_layers", 0}});
   throw Error(fmt::format("preset {} is a {} model, and those have no windows", name, type),
               "choose a preset of Qwen or Mistral, or leave the window out");
 }

@@ -50,9 +50,8 @@ std::int64_t AwayBlocks::copy(Lane lane, std::byte* host, std::span<const PagePi
   copies_.clear();
   for (const PagePiece& p : pieces) {
     std::byte* const there = host + p.page * page_bytes_;
-    copies_.push_back(lane == Lane::kToHost
-                          ? Mover::Copy{there, p.device, p.count * page_bytes_}
-                          : Mover::Copy{p.device, there, p.count * page_bytes_});
+    copies_.push_back(lane == Lane::kToHost ? Mover::Copy{there, p.device, p.count * page_bytes_}
+                                            : Mover::Copy{p.device, there, p.count * page_bytes_});
     bytes += copies_.back().bytes;
   }
   mover_->copy(lane, copies_);

@@ -11,8 +11,8 @@ DiskBuffers::DiskBuffers(Device& device, Mover& mover, const std::filesystem::pa
                          const std::string& what)
     : mover_(mover),
       block_bytes_(block_bytes),
-      memory_(device.allocate_host(buffers * block_bytes, block_bytes,
-                                   what + " on their way to disk")),
+      memory_(
+          device.allocate_host(buffers * block_bytes, block_bytes, what + " on their way to disk")),
       buffers_(static_cast<std::size_t>(buffers)),
       most_ahead_(buffers * 2 / 3),
       queue_(std::make_unique<DiskQueue>(directory, blocks, block_bytes, what)) {

@@ -41,7 +41,11 @@ void KvStore::begin(const StepSchedule& schedule) {
     for (const Task& task : episode.tasks) {
       if (task.layer < 0) continue;
       if (task.append)
-        kv.push_back({.layer = task.layer, .pages = task.appended, .creates = true, .all_new = true, .changes = true});
+        kv.push_back({.layer = task.layer,
+                      .pages = task.appended,
+                      .creates = true,
+                      .all_new = true,
+                      .changes = true});
       if (task.only_kv) continue;
       if (!comes_in_parts()) visit(task, task.visited);
       for (const KeyPart& part : comes_in_parts() ? task.parts : std::vector<KeyPart>{})

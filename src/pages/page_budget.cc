@@ -101,10 +101,9 @@ PageSpread spread_pages(const SequenceLayout& layout, const StepSchedule& schedu
     const bool all_stream = budget.device >= streaming;
     const std::int64_t from_bytes = all_stream ? streaming : needed,
                        to_bytes = all_stream ? all : streaming;
-    const double share = to_bytes == from_bytes
-                             ? 1.0
-                             : static_cast<double>(budget.device - from_bytes) /
-                                   static_cast<double>(to_bytes - from_bytes);
+    const double share = to_bytes == from_bytes ? 1.0
+                                                : static_cast<double>(budget.device - from_bytes) /
+                                                      static_cast<double>(to_bytes - from_bytes);
     const auto grown = [&](std::int64_t least_pages, std::int64_t most) {
       const std::int64_t streams = std::min(kUsesAtOnce * least_pages, most);
       return all_stream ? between(streams, most, share) : between(least_pages, streams, share);

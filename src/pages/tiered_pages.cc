@@ -220,9 +220,8 @@ void TieredPages::evict(Block block) {
 std::int64_t TieredPages::take_place() {
   if (!away_.has_room()) {
     // A block that is here keeps its place only as long as no other needs one.
-    const auto found = std::find_if(blocks_.begin(), blocks_.end(), [](const BlockState& b) {
-      return b.place >= 0 && !b.is_away;
-    });
+    const auto found = std::find_if(blocks_.begin(), blocks_.end(),
+                                    [](const BlockState& b) { return b.place >= 0 && !b.is_away; });
     LS_CHECK(found != blocks_.end(), "{} places, all of blocks that are away",
              shape_.away.blocks());
     away_.give(std::exchange(found->place, -1));

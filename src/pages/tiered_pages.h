@@ -58,12 +58,12 @@ class TieredPages {
 
  private:
   struct BlockState {
-    std::int64_t pages = 0;     // that exist
-    std::int64_t slots = 0;     // on the device; some may wait for pages that are going to exist
-    std::int64_t place = -1;    // off the device; -1: never left
-    bool is_away = false;       // its pages are not here
+    std::int64_t pages = 0;   // that exist
+    std::int64_t slots = 0;   // on the device; some may wait for pages that are going to exist
+    std::int64_t place = -1;  // off the device; -1: never left
+    bool is_away = false;     // its pages are not here
     bool copy_is_right = false;
-    PageMarks marks;            // of its slots
+    PageMarks marks;  // of its slots
   };
   BlockState& state(Block block) {
     return blocks_.at(static_cast<std::size_t>(block.layer * chunks_ + block.chunk));

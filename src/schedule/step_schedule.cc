@@ -49,9 +49,9 @@ class Builder {
     if (layer >= 0) {
       const std::int64_t window = options_.windows[static_cast<std::size_t>(layer)];
       task.visited = layout_.visited_pages(chunk, window);
-      task.parts = parts(
-          chunk, window,
-          kind == TaskKind::kLayerBackward ? options_.backward_cut : options_.forward_cut);
+      task.parts =
+          parts(chunk, window,
+                kind == TaskKind::kLayerBackward ? options_.backward_cut : options_.forward_cut);
     }
     return result_.episodes.back().tasks.emplace_back(task);
   }

@@ -36,7 +36,7 @@ struct Task {
   PageRun visited;            // pages that attention reads, and in kLayerBackward adds gradients to
   std::vector<KeyPart> parts;  // of the visited keys, in the order in which attention takes them;
                                // empty where it is not asked
-  PageRun freed;              // kLayerBackward: pages whose K, V and gradients end here
+  PageRun freed;               // kLayerBackward: pages whose K, V and gradients end here
 };
 
 enum class EpisodeKind : std::uint8_t {

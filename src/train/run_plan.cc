@@ -93,6 +93,8 @@ RunPlan plan_run(const TrainConfig& config, Device& device) {
       *plan.corpus,
       SampleOptions{config.training.context, data.pack, data.shuffle,
                     static_cast<std::uint64_t>(config.training.seed), model.vocabulary});
+  plan.packed =
+      data.pack && plan.corpus->document_end(0, plan.corpus->tokens()) < plan.corpus->tokens();
   plan.numerics = choose_numerics(device, model, config.training.chunk, config.training.page,
                                   {config.numerics.compute, config.numerics.determinism});
   plan.needs.weights = ParameterSet::bytes_needed(model, plan.model.dtypes);

@@ -44,11 +44,12 @@ struct RunPlan {
   std::unique_ptr<SampleStream> samples;
   NumericsRecord numerics;
   PageBudget pages;
-  StateOptions state;  // of the optimizer
+  bool packed = false;  // sequences may hold several documents
+  StateOptions state;   // of the optimizer
   RunNeeds needs;
   StepOptions step_options() const {
     return {config.training.context, config.training.keep_chunks,
-            config.training.rebuild_feed_forward, pages};
+            config.training.rebuild_feed_forward, pages, packed};
   }
 };
 

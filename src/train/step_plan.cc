@@ -53,15 +53,12 @@ std::int64_t kv_bytes_needed(const ModelConfig& config, const NumericsRecord& nu
 
 ScheduleOptions schedule_options(DeviceKind runs_on, const ModelConfig& config,
                                  const NumericsRecord& numerics, std::int64_t keep_chunks) {
-  const ops::PagedAttentionShape shape{numerics.chunk_tokens,
-                                       config.query_heads,
-                                       config.kv_heads,
-                                       config.head_size,
-                                       numerics.page_tokens,
-                                       numerics.compute == "bf16" ? DType::kBF16 : DType::kF32};
+  const ops::PagedAttentionShape shape{
+      numerics.chunk_tokens, config.query_heads,
+      config.kv_heads,       config.head_size,
+      numerics.page_tokens,  numerics.compute == "bf16" ? DType::kBF16 : DType::kF32};
   const bool exact = numerics.determinism == "exact";
-  return {config.windows, keep_chunks,
-          ops::paged_attention_cut(runs_on, {shape, false, exact}),
+  return {config.windows, keep_chunks, ops::paged_attention_cut(runs_on, {shape, false, exact}),
           ops::paged_attention_cut(runs_on, {shape, true, exact})};
 }
 
@@ -71,8 +68,9 @@ StepPlan plan_step(const Device& runs_on, const ModelConfig& config,
   StepPlan plan;
   // A chunk larger than the context is the whole of it.
   SequenceLayout layout{options.max_tokens, numerics.chunk_tokens, numerics.page_tokens, {0}};
-  const StepSchedule schedule = make_step_schedule(
-      layout, schedule_options(runs_on.kind(), config, numerics, options.keep_chunks));
+  ScheduleOptions cuts = schedule_options(runs_on.kind(), config, numerics, options.keep_chunks);
+  if (options.packed) cuts.forward_cut = cuts.backward_cut = {};
+  const StepSchedule schedule = make_step_schedule(layout, cuts);
   const KvShape shape = kv_shape(config, numerics);
   const PageSpread spread = spread_pages(layout, schedule, shape, options.pages);
   plan.room = spread.room;

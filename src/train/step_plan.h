@@ -23,6 +23,9 @@ struct StepOptions {
   bool rebuild_feed_forward =
       false;  // gate and up are never kept: less workspace, more arithmetic, the same bits
   PageBudget pages = {};
+  // Documents may begin inside chunks. What such a chunk sees is not cut into parts, so that the
+  // device has to hold one layer's pages.
+  bool packed = false;
   MakeMover make_mover = nullptr;  // null: the device's own
 };
 

@@ -91,13 +91,14 @@ class PartsCheck {
     const KeyCut cut = ops::paged_attention_cut(device_.kind(), {shape(), backward, case_.exact});
     const std::int64_t begin = case_.layout.chunk_begin(chunk_), P = case_.layout.page_tokens;
     std::size_t count = 0;
-    for_key_parts(case_.layout.first_visible(begin, 0), begin, T_, P, cut, [&](const KeyPart& part) {
-      ++count;
-      std::vector<std::int32_t> table(slots_.size(), noise_);
-      for (std::int64_t page = part.begin / P; page * P < part.end; ++page)
-        table[static_cast<std::size_t>(page)] = slots_[static_cast<std::size_t>(page)];
-      f(part, table);
-    });
+    for_key_parts(
+        case_.layout.first_visible(begin, 0), begin, T_, P, cut, [&](const KeyPart& part) {
+          ++count;
+          std::vector<std::int32_t> table(slots_.size(), noise_);
+          for (std::int64_t page = part.begin / P; page * P < part.end; ++page)
+            table[static_cast<std::size_t>(page)] = slots_[static_cast<std::size_t>(page)];
+          f(part, table);
+        });
     EXPECT_GE(count, case_.least_parts);
   }
   ops::PagedAttentionShape shape() const {
@@ -107,8 +108,8 @@ class PartsCheck {
   Result pass(bool in_parts) {
     const View out = make(case_.compute, q_.shape()), dq = make(case_.compute, q_.shape()),
                lse = make(DType::kF32, {case_.H, T_}), gradients = make(DType::kF32, page_shape_);
-    const View scratch = make(
-        DType::kF32, {ops::paged_attention_scratch_elements(device_.stream(), shape())});
+    const View scratch =
+        make(DType::kF32, {ops::paged_attention_scratch_elements(device_.stream(), shape())});
     Stream& stream = device_.stream();
     each(in_parts, false, [&](const KeyPart& part, const std::vector<std::int32_t>& table) {
       ops::paged_attention_forward(stream, {q_, pages(kv_, table), visits_.view(), out, lse, 0.25f,

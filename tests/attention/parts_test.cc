@@ -7,9 +7,9 @@ TEST(AttentionParts, TheSameBitsOnTheCpu) {
   const auto device = make_cpu_device();
   for (const std::int64_t page : {16, 24, 128})
     for (const std::int64_t start : {0, 1, 700}) {
-      const SequenceLayout layout{page * 100 + 5, page * 7, page,
-                                  start == 0 ? std::vector<std::int64_t>{0}
-                                             : std::vector<std::int64_t>{0, start}};
+      const SequenceLayout layout{
+          page * 200 + 5, page * 7, page,
+          start == 0 ? std::vector<std::int64_t>{0} : std::vector<std::int64_t>{0, start}};
       PartsCheck(*device, {.layout = layout}).run();
     }
 }

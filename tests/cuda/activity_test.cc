@@ -23,6 +23,7 @@ TEST(ActivityOnCuda, NotesCopiesAndFillsInTheClockOfSpans) {
   const std::unique_ptr<Memory> memory = device->allocate(kBytes, "a test"),
                                 host = device->allocate_host(kBytes, kBytes, "a test");
   const std::unique_ptr<Mover> mover = device->make_mover();
+  host->prepare(0, kBytes);
   device->stream().synchronize();
   for (int round = 0; round < 2; ++round) {  // the second recording begins anew
     std::unique_ptr<ActivityRecorder> recorder = device->record_activity();

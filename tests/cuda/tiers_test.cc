@@ -20,9 +20,9 @@ class SlowMover final : public Mover {
     std::vector<Copy> pieces;
     for (std::uint64_t times = 1 + random_.below(3); times > 0; --times)
       for (const Copy& c : copies) {
-        const auto half = static_cast<std::int64_t>(
-                              random_.below(static_cast<std::uint64_t>(c.bytes / 256))) *
-                          256;
+        const auto half =
+            static_cast<std::int64_t>(random_.below(static_cast<std::uint64_t>(c.bytes / 256))) *
+            256;
         if (half > 0) pieces.push_back({c.to, c.from, half});
         pieces.push_back({c.to + half, c.from + half, c.bytes - half});
       }
@@ -46,8 +46,12 @@ struct Outcome {
 Outcome run(Device& gpu, const RandomCase& c, const ParameterSet& weights, std::int64_t chunk,
             const PageBudget& pages, const MakeMover& make_mover = nullptr) {
   ParameterSet gradients(gpu, c.config, DType::kF32, "gradients");
-  StepOptions options{static_cast<std::int64_t>(c.tokens.size()), 1, false, pages};
-  options.make_mover = make_mover;
+  const StepOptions options{static_cast<std::int64_t>(c.tokens.size()),
+                            1,
+                            false,
+                            pages,
+                            c.document_starts.size() > 1,
+                            make_mover};
   StepRunner runner(c.config, weights, gradients, choose_numerics(gpu, c.config, chunk, 128),
                     options);
   runner.record_losses();
@@ -55,7 +59,9 @@ Outcome run(Device& gpu, const RandomCase& c, const ParameterSet& weights, std::
     gradients.zero();
     runner.run({c.tokens, c.targets, c.document_starts}, 1.0);
   }
-  Outcome out{{runner.losses().begin(), runner.losses().end()}, {}, runner.store().moved(),
+  Outcome out{{runner.losses().begin(), runner.losses().end()},
+              {},
+              runner.store().moved(),
               runner.memory()};
   out.gradients.resize(static_cast<std::size_t>(gradients.bytes()));
   gpu.copy_to_host(out.gradients.data(), gradients.data(), gradients.bytes());
@@ -80,10 +86,10 @@ TEST(TiersOnCuda, EveryTierGivesTheSameBits) {
     EXPECT_EQ(resident.moved.in, 0);
     const NumericsRecord numerics = choose_numerics(*gpu, c.config, chunk, 128);
     const SequenceLayout layout{static_cast<std::int64_t>(c.tokens.size()), chunk, 128, {0}};
-    const std::int64_t least = least_device_bytes(
-        layout,
-        make_step_schedule(layout, schedule_options(gpu->kind(), c.config, numerics, 1)),
-        kv_shape(c.config, numerics));
+    ScheduleOptions cuts = schedule_options(gpu->kind(), c.config, numerics, 1);
+    if (c.document_starts.size() > 1) cuts.forward_cut = cuts.backward_cut = {};
+    const std::int64_t least =
+        least_device_bytes(layout, make_step_schedule(layout, cuts), kv_shape(c.config, numerics));
     constexpr std::int64_t kAll = PageBudget::kAll;
     const auto same = [&](const PageBudget& pages, const MakeMover& make_mover = nullptr) {
       const Outcome tiered = run(*gpu, c, weights, chunk, pages, make_mover);
@@ -99,9 +105,8 @@ TEST(TiersOnCuda, EveryTierGivesTheSameBits) {
     same({least, 0, kAll, directory.path()});
     same({2 * least, resident.memory.kv_pages / 3, kAll, directory.path()});
     for (const std::int64_t budget : {least, 2 * least})
-      same({budget, kAll}, [&](Device& device) {
-        return std::make_unique<SlowMover>(device.make_mover(), seed);
-      });
+      same({budget, kAll},
+           [&](Device& device) { return std::make_unique<SlowMover>(device.make_mover(), seed); });
   }
 }
 

@@ -113,8 +113,8 @@ TEST(TieredPages, ContentSurvivesEveryWay) {
         const Walk host = walk(capacity, {blocks, 0}, seed, zeroed),
                    disk = walk(capacity, {0, blocks, directory.path(), 3}, seed, zeroed),
                    mixed = walk(capacity, {3, blocks - 3, directory.path()}, seed, zeroed),
-                   tight = walk(capacity, {(all - capacity) / kPer + 2 * kLayers + 4, 0}, seed,
-                                zeroed);
+                   tight =
+                       walk(capacity, {(all - capacity) / kPer + 2 * kLayers + 4, 0}, seed, zeroed);
         for (const Walk& w : {host, disk, mixed, tight}) {
           EXPECT_TRUE(w.right) << "capacity " << capacity << " seed " << seed;
           EXPECT_EQ(w.watch.races, 0) << "capacity " << capacity << " seed " << seed;
@@ -140,8 +140,7 @@ TEST(TieredPages, NoWaitCanBeLeftOut) {
   for (const WaitSite site : kPageWaits) {
     bool met = false, noticed = false;
     for (std::uint64_t seed = 0; seed < 40 && !noticed; ++seed)
-      for (const AwayRoom& away :
-           {AwayRoom{blocks, 0}, AwayRoom{0, blocks, directory.path(), 3}}) {
+      for (const AwayRoom& away : {AwayRoom{blocks, 0}, AwayRoom{0, blocks, directory.path(), 3}}) {
         try {
           const Walk w = walk(kLeast, away, seed, seed % 2 == 0, site);
           met = met || w.watch.waits[static_cast<std::size_t>(site)] > 0;
@@ -217,7 +216,8 @@ TEST(TieredPages, OnlyWhatDoesNotFitMoves) {
 TEST(TieredPages, UsesComeInOrder) {
   const std::unique_ptr<Device> device = make_cpu_device();
   TieredPages pages(*device, nullptr, {1, 4, 2, kBytes, 4, {}}, "pages");
-  pages.begin({{.layer = 0, .pages = {0, 2}, .creates = true}, {.layer = 0, .pages = {0, 4}, .creates = true}});
+  pages.begin({{.layer = 0, .pages = {0, 2}, .creates = true},
+               {.layer = 0, .pages = {0, 4}, .creates = true}});
   EXPECT_THROW(pages.enter(1), InternalError);
   pages.enter(0);
   pages.leave(0);
@@ -228,7 +228,8 @@ TEST(TieredPages, UsesComeInOrder) {
 TEST(TieredPages, WhatIsNewMustNotExist) {
   const std::unique_ptr<Device> device = make_cpu_device();
   TieredPages pages(*device, nullptr, {1, 4, 2, kBytes, 4, {}}, "pages");
-  pages.begin({{.layer = 0, .pages = {0, 2}, .creates = true}, {.layer = 0, .pages = {1, 4}, .creates = true, .all_new = true}});
+  pages.begin({{.layer = 0, .pages = {0, 2}, .creates = true},
+               {.layer = 0, .pages = {1, 4}, .creates = true, .all_new = true}});
   pages.enter(0);
   pages.leave(0);
   EXPECT_THROW(pages.enter(1), InternalError);

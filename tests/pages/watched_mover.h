@@ -142,8 +142,8 @@ class WatchedMover final : public Mover {
     for (const Copy& c : pending.copies)
       for (std::int64_t at = 0; at < c.bytes;) {
         const auto n = std::min<std::int64_t>(
-            c.bytes - at, 1 + static_cast<std::int64_t>(random_.below(
-                                  static_cast<std::uint64_t>(2 * watch_.granule))));
+            c.bytes - at, 1 + static_cast<std::int64_t>(
+                                  random_.below(static_cast<std::uint64_t>(2 * watch_.granule))));
         pieces.push_back({c.to + at, c.from + at, n});
         at += n;
       }

@@ -14,9 +14,7 @@ class WatchedDevice final : public Device {
   std::unique_ptr<Memory> allocate(std::int64_t bytes, const std::string& what) override {
     return cpu_->allocate(bytes, what);
   }
-  std::unique_ptr<Mover> make_mover() override {
-    return std::make_unique<WatchedMover>(watch);
-  }
+  std::unique_ptr<Mover> make_mover() override { return std::make_unique<WatchedMover>(watch); }
   void copy_to_host(void* host, const void* device, std::int64_t bytes) override {
     cpu_->copy_to_host(host, device, bytes);
   }

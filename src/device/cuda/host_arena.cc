@@ -55,8 +55,8 @@ class HostArena final : public Memory {
     promised += bytes;
     state_.resize(static_cast<std::size_t>((bytes + part_ - 1) / part_));
     LS_CUDA(cudaGetDevice(&device_));
-    const std::size_t threads = std::min<std::size_t>(
-        state_.size(), std::max(1u, std::thread::hardware_concurrency() / 2));
+    const std::size_t threads =
+        std::min<std::size_t>(state_.size(), std::max(1u, std::thread::hardware_concurrency() / 2));
     for (std::size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { make_ready(); });
   }
   HostArena(const HostArena&) = delete;
@@ -106,8 +106,8 @@ class HostArena final : public Memory {
       // Touched by this thread, so that registering finds pages to pin and need not make them.
       for (std::int64_t i = 0; i < bytes_of(part); i += kPage)
         *const_cast<volatile std::byte*>(begin + i) = std::byte{0};
-      const cudaError_t status =
-          cudaHostRegister(begin, static_cast<std::size_t>(bytes_of(part)), cudaHostRegisterDefault);
+      const cudaError_t status = cudaHostRegister(begin, static_cast<std::size_t>(bytes_of(part)),
+                                                  cudaHostRegisterDefault);
       if (status != cudaSuccess) cudaGetLastError();
       promised -= bytes_of(part);
       const std::scoped_lock lock(mutex_);

@@ -179,9 +179,11 @@ std::int64_t paged_attention_scratch_elements(const PagedAttentionShape& s) {
 }
 
 KeyCut paged_attention_cut(const PagedAttentionPass& pass) {
-  // Whole blocks of a row's softmax.
+  // Whole blocks of a row's softmax, some chunks long.
+  constexpr std::int64_t kChunks = 8;
   const TilePlan plan(pass.shape);
-  return {.tokens = plan.block_pages * plan.page_tokens, .from_first_page = true};
+  const std::int64_t block = plan.block_pages * plan.page_tokens;
+  return {.tokens = (kChunks * plan.tokens + block - 1) / block * block, .from_first_page = true};
 }
 
 }  // namespace longstride::ops::cpu

@@ -124,8 +124,8 @@ std::int64_t floats_for(std::int64_t elements, DType t) {
 class Call {
  public:
   Call(Stream& stream, const ConstView& q_THC, const PagesView& kv, const VisitsView& visits,
-       std::int64_t first_key, const KeyCut& cut, const KeyPart& part,
-       float scale, const View& scratch)
+       std::int64_t first_key, const KeyCut& cut, const KeyPart& part, float scale,
+       const View& scratch)
       : stream_(cuda_stream(stream)),
         cudnn_(libraries_of(stream).attention(stream)),
         kv_(kv),
@@ -168,10 +168,9 @@ class Call {
   }
   template <class F>
   void each_segment(const F& f) const {
-    for_key_parts(first_key_, visits_.chunk_begin, T, kv_.page_tokens, cut_,
-                  [&](const KeyPart& s) {
-                    if (s.begin >= part_.begin && s.end <= part_.end) f(s);
-                  });
+    for_key_parts(first_key_, visits_.chunk_begin, T, kv_.page_tokens, cut_, [&](const KeyPart& s) {
+      if (s.begin >= part_.begin && s.end <= part_.end) f(s);
+    });
   }
 
   // The segment's keys, one after another; its values follow each key.
@@ -257,8 +256,8 @@ void reserve_segmented_attention(Stream& stream, const PagedAttentionReserve& a)
 
 bool segmented_attention_forward(Stream& stream, const PagedAttentionForward& a,
                                  std::int64_t first_key) {
-  const Call call(stream, a.q_THC, a.kv, a.visits, first_key, segment_cut(false, a.exact), a.part, a.scale,
-                  a.scratch);
+  const Call call(stream, a.q_THC, a.kv, a.visits, first_key, segment_cut(false, a.exact), a.part,
+                  a.scale, a.scratch);
   if (!call.supported(Pass::kForward)) return false;
   call.each_segment([&](const KeyPart& s) {
     const bf16* k = call.keys(s);
@@ -271,8 +270,7 @@ bool segmented_attention_forward(Stream& stream, const PagedAttentionForward& a,
     if (single) return;
     merge_kernel<<<grid_size(ceil_div(call.T * call.H * 32, kThreads)), kThreads, 0,
                    call.handle()>>>(call.partial, call.partial_lse, call.sum, a.lse_HT.as<float>(),
-                                    a.out_THC.as<bf16>(), call.T, call.H, call.C, s.first,
-                                    s.last);
+                                    a.out_THC.as<bf16>(), call.T, call.H, call.C, s.first, s.last);
     LS_CUDA_LAUNCHED();
   });
   return true;

@@ -27,9 +27,10 @@ std::optional<std::int64_t> first_key_for_cudnn(const Args& a) {
 // Our own kernels take everything at once.
 void refuse_parts(const KeyPart& part) {
   if (!part.is_all())
-    throw Error("pages of a dense layer can be brought to the GPU in parts only where cuDNN computes "
-                "its attention, and cuDNN is missing or does not take this shape",
-                "install cuDNN 9, or raise memory.gpu until a layer's pages fit");
+    throw Error(
+        "pages of a dense layer can be brought to the GPU in parts only where cuDNN computes "
+        "its attention, and cuDNN is missing or does not take this shape",
+        "install cuDNN 9, or raise memory.gpu until a layer's pages fit");
 }
 
 }  // namespace
