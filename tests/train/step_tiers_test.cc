@@ -53,12 +53,12 @@ TEST(StepTiers, LateCopiesGiveTheSameBits) {
   const auto device = make_cpu_device();
   std::int64_t copies = 0;
   const TempDirectory directory;
-  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+  for (std::uint64_t seed = 0; seed < 3; ++seed) {
     Random random(seed, 11);
     RandomCase c;
     c.config = random_config(random);
     for (std::int64_t& window : c.config.windows) window = window > 0 && seed % 2 == 1 ? window : 0;
-    fill_sequence(c, random, 2600 + static_cast<std::int64_t>(random.below(300)),
+    fill_sequence(c, random, 1500 + static_cast<std::int64_t>(random.below(300)),
                   seed % 2 == 0 ? 1 : 3, 0);
     const auto weights = random_weights(*device, c.config, seed);
     const Outcome resident = run(*device, c, *weights, 1, {});
@@ -71,7 +71,9 @@ TEST(StepTiers, LateCopiesGiveTheSameBits) {
     for (const PageBudget& pages :
          {PageBudget{least, PageBudget::kAll}, PageBudget{2 * least, PageBudget::kAll},
           PageBudget{least, resident.memory.kv_pages / 4, PageBudget::kAll, directory.path()}}) {
-      MoverWatch watch{.seed = seed};
+      MoverWatch watch{
+          .seed = seed,
+          .granule = 2 * kPage * c.config.kv_heads * c.config.head_size * size_of(DType::kF32)};
       const Outcome tiered = run(*device, c, *weights, 1, pages,
                                  [&](Device&) { return std::make_unique<WatchedMover>(watch); });
       EXPECT_EQ(tiered.losses, resident.losses);
