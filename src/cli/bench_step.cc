@@ -219,9 +219,10 @@ int bench_step(const Options& o) {
         {"forward", best.result.forward_s},
         {"recompute", best.result.recompute_s},
         {"backward", best.result.backward_s},
-        {"to_host", best.result.move_times.to_host_s},
-        {"from_host", best.result.move_times.from_host_s},
-        {"blocked", best.result.move_times.blocked_s}}},
+        {"to_host", best.result.move_times.copies.to_host_s},
+        {"from_host", best.result.move_times.copies.from_host_s},
+        {"disk", best.result.move_times.disk_s},
+        {"blocked", best.result.move_times.blocked_s()}}},
       {"hidden_share", best.result.move_times.hidden_share()},
       {"memory",
        {{"weights", weights.bytes()},
@@ -262,9 +263,9 @@ int bench_step(const Options& o) {
     log_info(
         "pages: {} out in {:.2f} s, {} in in {:.2f} s ({} and {} by disk), computing waited "
         "{:.2f} s: {:.1f}% hidden",
-        bytes(moved.out), best.result.move_times.to_host_s, bytes(moved.in),
-        best.result.move_times.from_host_s, bytes(moved.to_disk), bytes(moved.from_disk),
-        best.result.move_times.blocked_s, 100 * best.result.move_times.hidden_share());
+        bytes(moved.out), best.result.move_times.copies.to_host_s, bytes(moved.in),
+        best.result.move_times.copies.from_host_s, bytes(moved.to_disk), bytes(moved.from_disk),
+        best.result.move_times.blocked_s(), 100 * best.result.move_times.hidden_share());
   if (tracer) log_info("the figures are those of the traced run, which tracing makes slower");
   if (o.profile) json["profile"] = profile(*device, step);
   // Last, since it takes memory that is not the step's, and changes the weights.

@@ -59,8 +59,7 @@ class AwayBlocks {
     }
   };
   const Moved& moved() const { return moved_; }
-  // By the disk itself.
-  DiskMoved disk_moved() const { return disk_ ? disk_->moved() : DiskMoved{}; }
+  DiskTimes disk_times() const { return disk_ ? disk_->times() : DiskTimes{}; }
 
  private:
   bool in_memory(std::int64_t place) const { return place < room_.host_blocks; }

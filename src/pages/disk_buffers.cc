@@ -1,6 +1,7 @@
 #include "pages/disk_buffers.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/error.h"
 
@@ -35,6 +36,12 @@ void DiskBuffers::settle() {
     if (b.state == State::kWriting && queue_->done(b.ticket)) b.state = State::kFree;
 }
 
+void DiskBuffers::wait(DiskQueue::Ticket ticket) {
+  const auto begin = std::chrono::steady_clock::now();
+  queue_->wait(ticket);
+  waited_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
 DiskBuffers::Buffer& DiskBuffers::take() {
   settle();
   Buffer* oldest = nullptr;
@@ -44,7 +51,7 @@ DiskBuffers::Buffer& DiskBuffers::take() {
     if (oldest != nullptr) break;
   }
   LS_CHECK(oldest != nullptr, "{} buffers, {} read ahead", buffers_.size(), ahead_);
-  if (oldest->state == State::kWriting) queue_->wait(oldest->ticket);
+  if (oldest->state == State::kWriting) wait(oldest->ticket);
   mover_.wait_on_host(oldest->read, WaitSite::kBufferAfterFetch);
   *oldest = {.since = ++clock_};
   return *oldest;
@@ -89,7 +96,7 @@ std::byte* DiskBuffers::begin_read(std::int64_t block) {
     buffer = &take();
     start_reading(*buffer, block);
   }
-  queue_->wait(buffer->ticket);
+  wait(buffer->ticket);
   return data(*buffer);
 }
 

@@ -14,6 +14,12 @@
 
 namespace longstride {
 
+// Since the beginning.
+struct DiskTimes {
+  double busy_s = 0;    // the disk was
+  double waited_s = 0;  // the caller stood still for it
+};
+
 class DiskBuffers {
  public:
   // `mover` outlives it. At least two buffers; two thirds of them may hold what was read ahead.
@@ -37,7 +43,7 @@ class DiskBuffers {
   void drop(std::int64_t block);
   // Returns when the disk has done everything.
   void finish();
-  DiskMoved moved() const { return queue_->moved(); }
+  DiskTimes times() const { return {queue_->moved().busy_s, waited_s_}; }
 
  private:
   enum class State : std::uint8_t { kFree, kWriting, kReading };
@@ -56,6 +62,7 @@ class DiskBuffers {
   Buffer& take();
   void start_reading(Buffer& buffer, std::int64_t block);
   void settle();  // writes that are done
+  void wait(DiskQueue::Ticket ticket);
 
   Mover& mover_;
   std::int64_t block_bytes_;
@@ -63,6 +70,7 @@ class DiskBuffers {
   std::vector<Buffer> buffers_;
   std::int64_t most_ahead_, ahead_ = 0;  // buffers in kReading
   std::uint64_t clock_ = 0;
+  double waited_s_ = 0;
   std::unique_ptr<DiskQueue> queue_;  // last: it uses the buffers
 };
 

@@ -104,6 +104,18 @@ AwayBlocks::Moved KvStore::moved() const {
   return {a.out + b.out, a.in + b.in, a.to_disk + b.to_disk, a.from_disk + b.from_disk};
 }
 
+PageTimes KvStore::take_times() {
+  PageTimes times;
+  if (!mover_) return times;
+  times.copies = mover_->take_times();
+  const DiskTimes a = kv_.away().disk_times(), b = gradients_.away().disk_times(),
+                  now{a.busy_s + b.busy_s, a.waited_s + b.waited_s};
+  times.disk_s = now.busy_s - disk_taken_.busy_s;
+  times.waited_s = now.waited_s - disk_taken_.waited_s;
+  disk_taken_ = now;
+  return times;
+}
+
 PagesView KvStore::view(const TieredPages& pages, std::int64_t layer, DType dtype) const {
   return {pages.pool().base(),
           pages.table(layer),

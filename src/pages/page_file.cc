@@ -14,13 +14,6 @@
 namespace longstride {
 namespace {
 
-[[noreturn]] void fail(const std::filesystem::path& directory, const std::string& what, int error) {
-  throw Error(fmt::format("{}: {}: {}", directory.string(), what,
-                          std::strerror(error)),  // NOLINT(concurrency-mt-unsafe)
-              "check the disk of memory.disk_path, or choose another directory; the run can be "
-              "resumed from its last checkpoint");
-}
-
 int make_nameless(const std::filesystem::path& directory) {
   const int file = ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   if (file >= 0) return file;

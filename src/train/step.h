@@ -18,7 +18,7 @@ struct SequenceResult {
   std::int64_t counted = 0, correct = 0;
   double forward_s = 0, recompute_s = 0, backward_s = 0;
   AwayBlocks::Moved moved;  // pages that left the device and came back
-  MoveTimes move_times;
+  PageTimes move_times;
   std::int64_t nonfinite_chunk = -1;  // the first with a loss that is not finite; -1: none
 };
 

@@ -11,9 +11,9 @@ TEST(OptimizerOnGpu, TheSameBitsOnTheHost) {
   const auto device = make_cuda_device();
   // Some slices of a size that takes the copies a while.
   ModelConfig config = optimizer_model();
-  config.hidden_size = 500;
-  config.ffn_size = 1111;
-  config.vocabulary = 20000;
+  config.hidden_size = 320;
+  config.ffn_size = 777;
+  config.vocabulary = 3000;
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     Trained resident(*device, config, dtype, {});
     resident.update(1, 3);

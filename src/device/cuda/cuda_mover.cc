@@ -102,7 +102,7 @@ class CudaMover final : public Mover {
   cudaEvent_t event(Mark mark) const { return marks_[index(mark.lane)][mark.number % kMarks]; }
 
   void queue(Lane lane, std::span<const Copy> copies) {
-    const cudaStream_t to = stream(index(lane));
+    auto* const to = stream(index(lane));
 #if CUDART_VERSION >= 13000
     if (copies.size() > kFewCopies) {
       destinations_.clear();
