@@ -94,7 +94,8 @@ RunPlan plan_run(const TrainConfig& config, Device& device) {
       SampleOptions{config.training.context, data.pack, data.shuffle,
                     static_cast<std::uint64_t>(config.training.seed), model.vocabulary});
   plan.numerics = choose_numerics(device, model, config.training.chunk, config.training.page,
-                                  {config.numerics.compute, config.numerics.determinism});
+                                  {config.numerics.compute, config.numerics.determinism,
+                                   config.numerics.kv_gradient_dtype});
   plan.needs.weights = ParameterSet::bytes_needed(model, plan.model.dtypes);
   plan.needs.gradients = ParameterSet::bytes_needed(model, DType::kF32);
   place_optimizer(plan,

@@ -62,7 +62,7 @@ void matrix_attention_backward(Stream& stream, const PagedAttentionBackward& a) 
                             upload_visits(s, a.visits, z.T)};
   launch_matrix_dq(s.handle(), args, a.dq_THC.as<bf16>());
   launch_matrix_dkv(s.handle(), args, upload_pages(s, a.kv_gradient, a.visits),
-                    a.kv_gradient.dtype);
+                    a.kv_gradient.dtype, a.rounding);
 }
 
 }  // namespace longstride::ops::cuda
