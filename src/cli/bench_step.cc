@@ -316,8 +316,9 @@ void add_bench_step(CLI::App& bench, Action& action) {
       ->capture_default_str();
   command->add_option("--update", o->updates, "updates by the optimizer after the step; timed")
       ->check(CLI::PositiveNumber);
-  command->add_option("--optimizer", o->optimizer,
-                      "where its state is in --update: device (the default) or host")
+  command
+      ->add_option("--optimizer", o->optimizer,
+                   "where its state is in --update: device (the default) or host")
       ->check(CLI::IsMember({"device", "host"}));
   command->add_flag("--profile", o->profile,
                     "one more run that notes every kernel: where the time goes, how much is idle");

@@ -32,9 +32,8 @@ OrderedJson bench_update(const ModelConfig& config, ParameterSet& weights,
                             format_bytes(static_cast<double>(free))),
                 "give --optimizer device, or fewer --layers");
   std::unique_ptr<Optimizer> optimizer;
-  const double start_s = seconds_of([&] {
-    optimizer = std::make_unique<Optimizer>(config, weights, options, state);
-  });
+  const double start_s =
+      seconds_of([&] { optimizer = std::make_unique<Optimizer>(config, weights, options, state); });
   optimizer->state().take_times();
   std::vector<double> seconds;
   for (std::int64_t i = 0; i < updates; ++i)
@@ -52,9 +51,10 @@ OrderedJson bench_update(const ModelConfig& config, ParameterSet& weights,
            format_bytes(static_cast<double>(bytes.device)),
            format_bytes(static_cast<double>(bytes.host)));
   if (bytes.host > 0)
-    log_info("an update's copies: {:.1f} GB/s each way over all of it, {:.3f} s in, {:.3f} s out, "
-             "computing waited for {:.3f} s",
-             rate / best, moves.from_host_s / n, moves.to_host_s / n, moves.blocked_s / n);
+    log_info(
+        "an update's copies: {:.1f} GB/s each way over all of it, {:.3f} s in, {:.3f} s out, "
+        "computing waited for {:.3f} s",
+        rate / best, moves.from_host_s / n, moves.to_host_s / n, moves.blocked_s / n);
   return {{"optimizer", where},
           {"updates", updates},
           {"bytes_device", bytes.device},

@@ -96,18 +96,24 @@ std::string DiskQueue::description() const {
   return why_not_better_.empty() ? io : fmt::format("{} ({})", io, why_not_better_);
 }
 
+SerialWorker& DiskQueue::summing(const Job& job) {
+  return summing_[static_cast<std::size_t>(job.block) % summing_.size()];
+}
+
 void DiskQueue::prepare(Job& job, const std::function<void()>& ready) {
-  std::uint64_t checksum = 0;
-  std::exception_ptr failure;
   try {
     if (ready) ready();
-    checksum = checksum_of(job.from, block_bytes_);
   } catch (...) {
-    failure = std::current_exception();
+    set_ready(job, 0, std::current_exception());
+    return;
   }
+  summing(job).post([this, &job] { set_ready(job, checksum_of(job.from, block_bytes_), nullptr); });
+}
+
+void DiskQueue::set_ready(Job& job, std::uint64_t checksum, const std::exception_ptr& failure) {
   const std::lock_guard lock(mutex_);
   job.checksum = checksum;
-  job.failure = std::move(failure);
+  job.failure = failure;
   job.ready = true;
   advance(blocks_[static_cast<std::size_t>(job.block)]);
 }
@@ -143,7 +149,7 @@ void DiskQueue::transferred(Job& job, int error) {
                     "be resumed from its last checkpoint")));
   } else if (job.to != nullptr) {
     // Elsewhere, so that requests go on meanwhile.
-    verifying_.post([this, &job] { verify(job); });
+    summing(job).post([this, &job] { verify(job); });
   } else {
     finish(job, nullptr);
   }

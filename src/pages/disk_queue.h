@@ -16,6 +16,7 @@
 // One thread owns a queue and calls its functions.
 #pragma once
 
+#include <array>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -85,7 +86,9 @@ class DiskQueue {
   };
 
   Job& add(std::int64_t block);
+  SerialWorker& summing(const Job& job);
   void prepare(Job& job, const std::function<void()>& ready);
+  void set_ready(Job& job, std::uint64_t checksum, const std::exception_ptr& failure);
   void verify(Job& job);
   void transferred(Job& job, int error);
   void finish(Job& job, const std::exception_ptr& failure);
@@ -105,7 +108,7 @@ class DiskQueue {
   bool stopping_ = false;
 
   // Each gives work to those above it alone, once the queue is stopping.
-  SerialWorker verifying_;
+  std::array<SerialWorker, 4> summing_;  // checksums: one thread may be slower than the disk
   Transfers transfers_;
   SerialWorker preparing_;
 };

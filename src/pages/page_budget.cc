@@ -15,6 +15,14 @@ struct Needed {
   std::int64_t kv = 0, gradients = 0;
 };
 
+// Blocks of `per` pages that a part touches; where documents begin elsewhere, parts may as well, so
+// the most that one of its length can.
+std::int64_t blocks_of(const KeyPart& part, std::int64_t page_tokens, std::int64_t per) {
+  const std::int64_t begin = part.begin / page_tokens,
+                     end = (part.end + page_tokens - 1) / page_tokens;
+  return part.is_all() ? (end + per - 1) / per - begin / per : (end - begin + per - 2) / per + 1;
+}
+
 // What one use needs: a part of a task's visited pages, whole blocks of them, and with it the pages
 // that the task appends.
 Needed largest_use(const SequenceLayout& layout, const StepSchedule& schedule) {
@@ -25,9 +33,7 @@ Needed largest_use(const SequenceLayout& layout, const StepSchedule& schedule) {
       const std::int64_t own = task.append ? task.appended.size() : 0;
       largest.kv = std::max(largest.kv, own);
       for (const KeyPart& part : task.parts) {
-        const std::int64_t end = (part.end + P - 1) / P,
-                           pages = std::min((end + per - 1) / per * per, layout.pages()) -
-                                   part.begin / P / per * per;
+        const std::int64_t pages = blocks_of(part, P, per) * per;
         largest.kv = std::max(largest.kv, pages + (part.last ? 0 : own));
         if (task.kind == TaskKind::kLayerBackward)
           largest.gradients = std::max(largest.gradients, pages);

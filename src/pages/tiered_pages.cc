@@ -56,8 +56,9 @@ void TieredPages::begin(std::vector<PageUse> uses) {
   blocks.reserve(uses_.size());
   std::int64_t largest = 0;
   for (const PageUse& use : uses_) {
-    LS_CHECK(use.pages.size() > 0 && use.pages.end <= shape_.logical_pages, "pages {} to {}",
-             use.pages.begin, use.pages.end);
+    LS_CHECK(use.layer >= 0 && use.layer < shape_.layers && use.pages.begin >= 0 &&
+                 use.pages.size() > 0 && use.pages.end <= shape_.logical_pages,
+             "layer {} pages {} to {}", use.layer, use.pages.begin, use.pages.end);
     blocks.push_back(blocks_of(use));
     largest = std::max(largest, use.pages.size());
   }

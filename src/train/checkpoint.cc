@@ -88,7 +88,7 @@ fs::path save_checkpoint(const fs::path& root, const TrainState& state, const Mo
   std::vector<WrittenFile> files = write_model_directory(writer.path(), config, weights, source);
   const fs::path state_directory = writer.path() / kStateDirectory;
   make_writable_directory(state_directory);
-  WrittenFile moments = 
+  WrittenFile moments =
       write_optimizer(state_directory / kOptimizerFile, weights.specs(), optimizer);
   moments.name = fmt::format("{}/{}", kStateDirectory, kOptimizerFile);
   files.push_back(moments);

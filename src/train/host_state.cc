@@ -8,8 +8,8 @@
 namespace longstride {
 namespace {
 
-constexpr std::int64_t kSlots = 4;        // one comes, one is worked on, one leaves, one to spare
-constexpr std::int64_t kAlignment = 64;   // elements: 256 bytes of fp32
+constexpr std::int64_t kSlots = 4;       // one comes, one is worked on, one leaves, one to spare
+constexpr std::int64_t kAlignment = 64;  // elements: 256 bytes of fp32
 constexpr std::int64_t kElement = size_of(DType::kF32);
 constexpr std::int64_t kLargestSlice = std::int64_t{4} << 20, kFewestSlices = 16;
 
@@ -111,8 +111,7 @@ class HostState final : public OptimizerState {
     for (std::size_t s = 0; s < cut_.slices.size(); ++s) {
       const Slice& slice = cut_.slices[s];
       const std::size_t slot = s % left_.size();
-      std::byte* const device =
-          slots_->data() + static_cast<std::int64_t>(slot) * cut_.slot_bytes;
+      std::byte* const device = slots_->data() + static_cast<std::int64_t>(slot) * cut_.slot_bytes;
       std::byte* const host = host_->data() + slice.offset;
       const std::int64_t bytes = cut_.bytes(slice);
       if (fresh) {
@@ -124,8 +123,7 @@ class HostState final : public OptimizerState {
         mover_->wait(Lane::kFromHost, left_[slot], WaitSite::kOptimizerInAfterOut);
         const Mover::Copy in{device, host, bytes};
         mover_->copy(Lane::kFromHost, {&in, 1});
-        mover_->wait(Lane::kCompute, mover_->mark(Lane::kFromHost),
-                     WaitSite::kOptimizerUseAfterIn);
+        mover_->wait(Lane::kCompute, mover_->mark(Lane::kFromHost), WaitSite::kOptimizerUseAfterIn);
         mover_->computing_on(device, bytes, true);
       }
       for (const Piece& piece : slice.pieces) f(segment(slice, piece, device));
@@ -150,7 +148,8 @@ class HostState final : public OptimizerState {
   template <class F>
   void for_pieces(StatePart part, std::int64_t parameter, const F& f) {
     LS_CHECK(static_cast<std::int64_t>(part) < cut_.parts, "the weights are the masters");
-    for (auto s = static_cast<std::size_t>(cut_.first_slice.at(static_cast<std::size_t>(parameter)));
+    for (auto s =
+             static_cast<std::size_t>(cut_.first_slice.at(static_cast<std::size_t>(parameter)));
          s < cut_.slices.size() && cut_.slices[s].pieces.front().parameter <= parameter; ++s) {
       const Slice& slice = cut_.slices[s];
       for (const Piece& piece : slice.pieces)

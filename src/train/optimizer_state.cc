@@ -22,7 +22,8 @@ class DeviceState final : public OptimizerState {
   void visit(const Visitor& change) override {
     for (std::int64_t i = 0; i < first_.size(); ++i) {
       const std::int64_t n = first_.view(i).elements();
-      StateSegment segment{i, 0, n, first_.view(i).reshaped({n}), second_.view(i).reshaped({n}), {}};
+      StateSegment segment{i, 0, n, first_.view(i).reshaped({n}), second_.view(i).reshaped({n}),
+                           {}};
       if (masters_) segment.master = masters_->view(i).reshaped({n});
       change(segment);
     }
@@ -56,8 +57,9 @@ class DeviceState final : public OptimizerState {
  private:
   ParameterSet& set(StatePart part) {
     LS_CHECK(part != StatePart::kMaster || masters_, "the weights are the masters");
-    return part == StatePart::kFirstMoment ? first_
-                                           : part == StatePart::kSecondMoment ? second_ : *masters_;
+    return part == StatePart::kFirstMoment    ? first_
+           : part == StatePart::kSecondMoment ? second_
+                                              : *masters_;
   }
 
   ParameterSet first_, second_;
@@ -74,8 +76,7 @@ StateBytes optimizer_state_bytes(const ModelConfig& config, bool masters,
 
 std::unique_ptr<OptimizerState> make_optimizer_state(Device& device, const ModelConfig& config,
                                                      bool masters, const StateOptions& options) {
-  if (options.place == StatePlace::kHost)
-    return make_host_state(device, config, masters, options);
+  if (options.place == StatePlace::kHost) return make_host_state(device, config, masters, options);
   return std::make_unique<DeviceState>(device, config, masters);
 }
 

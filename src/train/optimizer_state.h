@@ -1,6 +1,6 @@
-// What AdamW keeps of every element: two fp32 moments and, where weights are not fp32 themselves, an
-// fp32 master. It is on the device, or in host memory, from where it passes through the device in
-// slices: copies in, arithmetic and copies out at the same time.
+// What AdamW keeps of every element: two fp32 moments and, where weights are not fp32 themselves,
+// an fp32 master. It is on the device, or in host memory, from where it passes through the device
+// in slices: copies in, arithmetic and copies out at the same time.
 #pragma once
 
 #include <cstddef>

@@ -20,8 +20,8 @@ std::string text(std::int64_t bytes) { return format_bytes(static_cast<double>(b
 
 // Host memory that is left beside what the run takes of a device that shares it.
 std::int64_t host_left(const Device& device, const RunNeeds& needs) {
-  return std::max<std::int64_t>(0, device.available_host_bytes() -
-                                       (device.shares_host_memory() ? needs.total() : 0));
+  return std::max<std::int64_t>(
+      0, device.available_host_bytes() - (device.shares_host_memory() ? needs.total() : 0));
 }
 
 void place_optimizer(RunPlan& plan, StatePlace place) {
@@ -156,13 +156,12 @@ void check_fits(const RunPlan& plan) {
                     n.step_planned ? "" : "at least ", text(n.total()), text(n.available),
                     text(n.weights), text(n.gradients), text(n.optimizer), optimizer,
                     text(n.step.kv_pages), rest),
-        fmt::format("shorten training.context (now {}), make training.chunk smaller (now {}), set "
-                    "training.keep_chunks to 1 and training.rebuild_feed_forward to true, allow "
-                    "pages beyond the device by memory.host, {}or choose a smaller model",
-                    training.context, training.chunk,
-                    plan.config.memory.optimizer == "device"
-                        ? "set memory.optimizer to \"host\", "
-                        : ""));
+        fmt::format(
+            "shorten training.context (now {}), make training.chunk smaller (now {}), set "
+            "training.keep_chunks to 1 and training.rebuild_feed_forward to true, allow "
+            "pages beyond the device by memory.host, {}or choose a smaller model",
+            training.context, training.chunk,
+            plan.config.memory.optimizer == "device" ? "set memory.optimizer to \"host\", " : ""));
   }
   if (n.host_total() > n.host_available)
     throw Error(

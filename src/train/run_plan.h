@@ -31,7 +31,7 @@ struct RunNeeds {
   StepMemory step;
   bool step_planned =
       true;  // false: weights and KV pages alone do not fit, and nothing beyond them was planned
-  std::int64_t available = 0;  // on the device: what is free now, or memory.gpu
+  std::int64_t available = 0;       // on the device: what is free now, or memory.gpu
   std::int64_t host_available = 0;  // beside what the run takes as a device
   std::int64_t total() const { return weights + gradients + optimizer + step.total(); }
   std::int64_t host_total() const { return optimizer_host + step.host_pages; }

@@ -83,7 +83,8 @@ Trainer::Trainer(RunPlan plan, Device& device, bool resume)
       plan_.model.directory->load(weights_);
     else
       initialize_random(weights_, plan_.model.config, state_.seed);
-    optimizer_ = std::make_unique<Optimizer>(plan_.model.config, weights_, config.optimizer, plan_.state);
+    optimizer_ =
+        std::make_unique<Optimizer>(plan_.model.config, weights_, config.optimizer, plan_.state);
   }
   runner_ = std::make_unique<StepRunner>(plan_.model.config, weights_, gradients_, state_.numerics,
                                          plan_.step_options());
@@ -100,7 +101,8 @@ void Trainer::restore(const fs::path& directory) {
         "for bit ({})",
         difference);
   ModelDirectory::open(directory).load(weights_);
-  optimizer_ = std::make_unique<Optimizer>(plan_.model.config, weights_, plan_.config.optimizer, plan_.state);
+  optimizer_ = std::make_unique<Optimizer>(plan_.model.config, weights_, plan_.config.optimizer,
+                                           plan_.state);
   load_optimizer(directory, weights_, *optimizer_);
   state_.step = saved_step_ = saved.step;
   state_.data_position = saved.data_position;

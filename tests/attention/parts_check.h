@@ -32,7 +32,8 @@ class PartsCheck {
     visits_.reserve(c.layout);
     visits_.build(c.layout, chunk_, c.window);
     const std::int64_t pages = c.layout.pages();
-    page_shape_ = {pages + 1, c.layout.page_tokens, 2, c.K, c.C};
+    pool_pages_ = pages + 1;
+    page_shape_ = {pool_pages_, c.layout.page_tokens, 2, c.K * c.C};
     kv_ = random(c.compute, page_shape_);
     q_ = random(c.compute, {T_, c.H, c.C});
     dout_ = random(c.compute, q_.shape());
@@ -75,7 +76,7 @@ class PartsCheck {
     return host;
   }
   PagesView pages(const View& pool, const std::vector<std::int32_t>& slots) const {
-    const std::int64_t page_bytes = pool.bytes() / page_shape_.dim(0);
+    const std::int64_t page_bytes = pool.bytes() / pool_pages_;
     return {static_cast<std::byte*>(pool.data()),
             slots.data(),
             page_bytes,
@@ -121,12 +122,12 @@ class PartsCheck {
     });
     // Without the page that stands for those of other parts.
     return {bytes(out, out.bytes()), bytes(lse, lse.bytes()), bytes(dq, dq.bytes()),
-            bytes(gradients, gradients.bytes() / page_shape_.dim(0) * (page_shape_.dim(0) - 1))};
+            bytes(gradients, gradients.bytes() / pool_pages_ * (pool_pages_ - 1))};
   }
 
   Device& device_;
   PartsCase case_;
-  std::int64_t chunk_ = 0, T_ = 0;
+  std::int64_t chunk_ = 0, T_ = 0, pool_pages_ = 0;
   VisitLists visits_;
   Shape page_shape_;
   View kv_, q_, dout_;

@@ -44,8 +44,10 @@ TEST(OptimizerPlace, AutoLeavesTheDeviceWhereItIsTooSmall) {
   ASSERT_TRUE(ended(resident.train({"--memory.host=64M"}), 0));
   const double all = figure(resident, "bytes");
   EXPECT_EQ(figure(resident, "bytes_host_optimizer"), 0);
-  ASSERT_TRUE(ended(moved.train({"--memory.host=64M", fmt::format("--memory.gpu={}", static_cast<std::int64_t>(all) - 1)}), 0,
-                    {"on the host pass through it"}));
+  ASSERT_TRUE(
+      ended(moved.train({"--memory.host=64M",
+                         fmt::format("--memory.gpu={}", static_cast<std::int64_t>(all) - 1)}),
+            0, {"on the host pass through it"}));
   expect_same_state(resident, moved);
   EXPECT_EQ(figure(moved, "bytes_host_optimizer"), figure(resident, "bytes_optimizer"));
   EXPECT_LT(figure(moved, "bytes_optimizer"), 0.3 * figure(resident, "bytes_optimizer"));

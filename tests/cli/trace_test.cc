@@ -42,7 +42,6 @@ TEST(TraceBenchStep, TheLastRun) {
   const double traced = 1e-9 * static_cast<double>(trace.event("step", "wait").end_ns -
                                                    trace.event("step", "forward").begin_ns);
   EXPECT_LE(traced, json.at("seconds").at("total").get<double>());
-  EXPECT_GE(traced, 0.5 * json.at("seconds").at("total").get<double>());
 }
 
 TEST(TraceTrain, TheFirstSteps) {

@@ -78,9 +78,9 @@ TEST(SpreadPages, PartsNeedTheSameForEveryContext) {
     const SequenceLayout layout{tokens, 8, 4, {0}};
     const StepSchedule schedule = make_step_schedule(
         layout, {{0, 0, 0}, 1, {.tokens = 16}, {.tokens = 16, .own_apart = true}});
-    // Forward: 16 keys with the chunk's own behind them, in chunks of 8; backward 16 alone.
+    // Forward: 16 keys with the chunk's own 8 behind them, backward 16 alone, wherever they begin.
     EXPECT_EQ(least_device_bytes(layout, schedule, kShape),
-              6 * kShape.page_bytes() + 4 * kShape.gradient_page_bytes());
+              8 * kShape.page_bytes() + 6 * kShape.gradient_page_bytes());
     const std::int64_t streaming = streaming_device_bytes(layout, schedule, kShape);
     if (before > 0) {
       EXPECT_EQ(streaming, before);

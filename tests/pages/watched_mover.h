@@ -53,7 +53,11 @@ class WatchedMover final : public Mover {
   void wait_on_host(Mark mark, WaitSite site) override {
     const std::scoped_lock lock(mutex_);
     if (mark.number == 0 || skips(site)) return;
-    run_until(at(mark.lane).marks[mark.number - 1]);
+    const Clock& clock = at(mark.lane).marks[mark.number - 1];
+    run_until(clock);
+    // Whatever a lane is given later comes after what the host has waited for.
+    for (LaneState& l : lanes_)
+      for (std::size_t i = 0; i < clock.size(); ++i) l.clock[i] = std::max(l.clock[i], clock[i]);
   }
 
   void copy(Lane lane, std::span<const Copy> copies) override {

@@ -1,8 +1,12 @@
 // Optimizers on random models and gradients, for tests of where their state is.
 #pragma once
 
-#include <cstring>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "tests/train/step_fixture.h"
 #include "train/optimizer.h"

@@ -1,5 +1,5 @@
-// Copies of the optimizer's state run beside arithmetic: nothing meets that must not, and every wait
-// is needed for it.
+// Copies of the optimizer's state run beside arithmetic: nothing meets that must not, and every
+// wait is needed for it.
 #include <gtest/gtest.h>
 
 #include "tests/train/optimizer_fixture.h"

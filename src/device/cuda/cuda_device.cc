@@ -53,10 +53,11 @@ class PinnedMemory final : public Memory {
     if (cudaHostAlloc(&data_, static_cast<std::size_t>(bytes > 0 ? bytes : 1),
                       cudaHostAllocDefault) != cudaSuccess) {
       cudaGetLastError();
-      throw Error(fmt::format("not enough host memory for {}: {} asked", what,
-                              format_bytes(static_cast<double>(bytes))),
-                  "set memory.host lower, keep the optimizer's state on the device, or free memory on this "
-                  "machine");
+      throw Error(
+          fmt::format("not enough host memory for {}: {} asked", what,
+                      format_bytes(static_cast<double>(bytes))),
+          "set memory.host lower, keep the optimizer's state on the device, or free memory on this "
+          "machine");
     }
   }
   PinnedMemory(const PinnedMemory&) = delete;
