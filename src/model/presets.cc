@@ -177,11 +177,24 @@ const std::vector<Preset>& presets() {
   return all;
 }
 
+Json with_window(const Json& json, std::string_view name, std::int64_t window) {
+  if (window == 0) return json;
+  const std::string type = json.at("model_type");
+  if (type == "mistral") return with(json, {{"sliding_window", window}});
+  if (type == "qwen2" || type == "qwen3")
+    return with(json, {{"use_sliding_window", true},
+                       {"sliding_window", window},
+                       {"max_window_layers", 0}});
+  throw Error(fmt::format("preset {} is a {} model, and those have no windows", name, type),
+              "choose a preset of Qwen or Mistral, or leave the window out");
+}
+
 }  // namespace
 
-ModelConfig find_preset(std::string_view name) {
+ModelConfig find_preset(std::string_view name, std::int64_t window) {
   for (const Preset& preset : presets())
-    if (name == preset.name) return parse_config(preset.json(), fmt::format("preset {}", name));
+    if (name == preset.name)
+      return parse_config(with_window(preset.json(), name, window), fmt::format("preset {}", name));
   const std::string near = nearest(name, preset_names());
   throw Error(fmt::format("there is no preset named \"{}\"", name),
               near.empty() ? fmt::format("presets are {}", fmt::join(preset_names(), ", "))

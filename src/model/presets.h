@@ -11,8 +11,9 @@
 
 namespace longstride {
 
-// Throws Error that lists the known names, with the nearest one as the hint.
-ModelConfig find_preset(std::string_view name);
+// With `window` > 0 every layer has that window. Throws Error that lists the known names, with the
+// nearest one as the hint, and where the architecture has no windows.
+ModelConfig find_preset(std::string_view name, std::int64_t window = 0);
 
 std::vector<std::string> preset_names();
 

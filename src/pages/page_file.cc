@@ -79,26 +79,4 @@ int PageFile::set_direct(bool direct) const {
   return wanted == flags || ::fcntl(file_, F_SETFL, wanted) == 0 ? 0 : errno;
 }
 
-void PageFile::write(const std::byte* from, std::int64_t bytes, std::int64_t offset) {
-  while (bytes > 0) {
-    const ssize_t done = ::pwrite(file_, from, static_cast<std::size_t>(bytes), offset);
-    if (done < 0 && errno == EINTR) continue;
-    if (done <= 0) fail(directory_, "pages could not be written", done == 0 ? ENOSPC : errno);
-    from += done;
-    offset += done;
-    bytes -= done;
-  }
-}
-
-void PageFile::read(std::byte* to, std::int64_t bytes, std::int64_t offset) {
-  while (bytes > 0) {
-    const ssize_t done = ::pread(file_, to, static_cast<std::size_t>(bytes), offset);
-    if (done < 0 && errno == EINTR) continue;
-    if (done <= 0) fail(directory_, "pages could not be read back", done == 0 ? EIO : errno);
-    to += done;
-    offset += done;
-    bytes -= done;
-  }
-}
-
 }  // namespace longstride

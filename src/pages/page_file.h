@@ -16,10 +16,6 @@ class PageFile {
   PageFile& operator=(const PageFile&) = delete;
   ~PageFile();
 
-  // Throw Error where the disk fails.
-  void write(const std::byte* from, std::int64_t bytes, std::int64_t offset);
-  void read(std::byte* to, std::int64_t bytes, std::int64_t offset);
-
   // From now on past the system's cache (O_DIRECT), or through it; memory, offsets and lengths are
   // then multiples of the disk's blocks. Returns 0, or errno's number where the file system
   // refuses.

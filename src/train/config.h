@@ -18,6 +18,7 @@ struct ModelSourceConfig {
   std::filesystem::path path;  // a Hugging Face directory; or
   std::string preset;          // a built-in shape with random weights: exactly one of both
   std::string dtype = "f32";   // of a preset's weights: "f32", "bf16" or "f16"
+  std::int64_t window = 0;     // of every layer of a preset; 0: its own
 };
 
 struct DataConfig {

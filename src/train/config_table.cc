@@ -59,6 +59,10 @@ const std::vector<ConfigKey>& table() {
       {"model", "dtype", Type::kChoice,
        "Type in which the weights of a preset are stored; a directory keeps its own.",
        LS_FIELD(model.dtype), one_of({"f32", "bf16", "f16"})},
+      {"model", "window", Type::kSize,
+       "Tokens that a query of a preset sees, itself included; 0 leaves that to the preset. A "
+       "directory says it itself.",
+       LS_FIELD(model.window), count_from(0)},
       {"data", "path", Type::kPaths, "Token files; or, for text, files and directories of files.",
        LS_FIELD(data.path), any(), kRequired},
       {"data", "format", Type::kChoice,

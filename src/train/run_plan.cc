@@ -71,7 +71,7 @@ std::int64_t disk_for_pages(const MemoryConfig& memory) {
 ModelSource open_model_source(const ModelSourceConfig& source) {
   ModelSource model;
   if (!source.preset.empty()) {
-    model.config = find_preset(source.preset);
+    model.config = find_preset(source.preset, source.window);
     model.dtypes.assign(parameter_specs(model.config).size(), dtype_named(source.dtype));
     return model;
   }

@@ -31,6 +31,7 @@ TEST(Tiers, TrainTheSameBits) {
   for (const std::vector<std::string>& where :
        {std::vector<std::string>{"--memory.host=64M"},
         {"--memory.disk=64M", "--memory.disk_path=."},
+        {"--memory.disk_path=."},  // as much as there is
         {"--memory.host=20K", "--memory.disk=64M", "--memory.disk_path=."}}) {
     const TieredDirectory tiered;
     std::vector<std::string> options = {gpu, "--training.steps=3"};
@@ -56,7 +57,7 @@ TEST(Tiers, RefuseWhatCannotFit) {
   const std::string gpu = gpu_for(line, 0.7), tiny = gpu_for(line, 0.1);
   EXPECT_TRUE(ended(run.train({gpu}), 2, {"this run needs", "memory.host"}));
   EXPECT_TRUE(ended(run.train({gpu, "--memory.host=1K"}), 2, {"beyond the device", "memory.disk"}));
-  EXPECT_TRUE(ended(run.train({tiny, "--memory.host=64M"}), 2, {"one layer's pages"}));
+  EXPECT_TRUE(ended(run.train({tiny, "--memory.host=64M"}), 2, {"computed on at once"}));
   EXPECT_TRUE(ended(run.train({gpu, "--memory.disk=64M"}), 2, {"memory.disk_path"}));
   EXPECT_TRUE(ended(run.train({gpu, "--memory.disk=64M", "--memory.disk_path=nowhere"}), 2,
                     {"memory.disk_path", "nowhere", "cannot be written"}));

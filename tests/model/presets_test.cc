@@ -61,5 +61,15 @@ TEST(Presets, TypoSuggestsTheNearest) {
       {"no preset named \"qwen2.5-7B\"", "did you mean qwen2.5-7b?", "mistral-7b"});
 }
 
+TEST(Presets, AWindowForEveryLayer) {
+  for (const char* name : {"qwen2.5-0.5b", "tiny-qwen2", "tiny-qwen3", "tiny-mistral"}) {
+    const ModelConfig config = find_preset(name, 1000);
+    EXPECT_EQ(config.windows, std::vector<std::int64_t>(config.windows.size(), 1000)) << name;
+    // What is written out reads the same.
+    EXPECT_EQ(parse_config(config.raw, "again").windows, config.windows) << name;
+  }
+  EXPECT_THROW(find_preset("tiny-llama", 1000), Error);
+}
+
 }  // namespace
 }  // namespace longstride

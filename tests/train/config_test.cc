@@ -320,6 +320,9 @@ TEST(Config, ModelPathAndPreset) {
   EXPECT_TRUE(
       says(error_with({"model.path=x", "model.preset=", "model.dtype=bf16"}), {"model.dtype"}));
   EXPECT_EQ(minimal({"model.dtype=bf16"}).model.dtype, "bf16");
+  EXPECT_TRUE(
+      says(error_with({"model.path=x", "model.preset=", "model.window=1K"}), {"model.window"}));
+  EXPECT_EQ(minimal({"model.window=1K"}).model.window, 1024);
 }
 
 TEST(Config, ChunkNotAMultipleOfThePage) {
