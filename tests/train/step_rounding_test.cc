@@ -76,7 +76,9 @@ TEST(StepRounding, PagesTakeHalf) {
   EXPECT_EQ(half.workspace, exact.workspace);
 }
 
-// A small model over 64 chunks, so that the first page's sum is rounded 64 times. What a single run
+// A small model over 64 chunks, so that the first page's sum is rounded 64 times. Measured, relative
+// in the Frobenius norm: 0.4% for the worst weight (k_proj), 0.8% for its bias, whose terms cancel;
+// below 0.2% elsewhere. What a single run
 // is off by is noise of the rounding: the mean over keys comes closer to F32 as that of independent
 // errors does, by a factor of 4 for 16. With rounding to nearest it would not.
 TEST(StepRounding, StaysCloseToF32OverManyChunks) {
@@ -114,7 +116,6 @@ TEST(StepRounding, StaysCloseToF32OverManyChunks) {
     const double error = relative_error(mean.view(p).as<float>(),
                                         exact.gradients->view(p).as<float>(),
                                         mean.view(p).elements());
-    fmt::print("{:50} {:.2e} {:.2e}\n", name, single[static_cast<std::size_t>(p)], error);
     EXPECT_LT(error, 0.5 * single[static_cast<std::size_t>(p)] + 1e-6) << name;
   }
 }
