@@ -32,6 +32,12 @@ void add_numerics_options(CLI::App& command, NumericsChoice& choice) {
                   "exact: the same bits in every run; fast: kernels that do not repeat may be used")
       ->check(CLI::IsMember({"exact", "fast"}))
       ->capture_default_str();
+  command
+      .add_option("--kv-gradient-dtype", choice.kv_gradient_dtype,
+                  "type of the gradients of keys and values across chunks; bf16 takes half the "
+                  "memory and is rounded stochastically")
+      ->check(CLI::IsMember({"f32", "bf16"}))
+      ->capture_default_str();
 }
 
 }  // namespace longstride::cli

@@ -28,6 +28,7 @@ struct LayerPass {
   PagesView kv;
   VisitsView visits;
   PageSource pages = {};
+  std::uint64_t rounding = 0;  // key of this layer and chunk, for the backward pass
 };
 
 // Stores the chunk's rotated keys and its values into its pages, which exist. Reads x only.

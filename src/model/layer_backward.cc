@@ -61,7 +61,7 @@ Lease attention_backward(const LayerPass& pass, const LayerParameters& g, PagesV
     ops::paged_attention_backward(
         ctx.stream(),
         {q_THC, kept.attention_THC, kept.lse_HT, d_attention_THC, pass.kv, kv_gradient, pass.visits,
-         dq_THC, attention_scale(ctx.config), scratch, ctx.exact, part});
+         dq_THC, attention_scale(ctx.config), scratch, ctx.exact, part, pass.rounding});
   });
   return dq_THC;
 }

@@ -34,14 +34,18 @@ LS_OP(paged_attention_forward, PagedAttentionForward)
 struct PagedAttentionBackward {
   ConstView q_THC, out_THC, lse_HT, dout_THC;
   PagesView kv;
-  PagesView kv_gradient;  // += for every visited page; pages are F32 and exist (zeroed at first
-                          // touch by the caller)
+  // += for every visited page, once; pages exist (zeroed at first touch by the caller). The sum of
+  // a call is F32. Pages are F32, or BF16: then what is stored is rounded stochastically.
+  PagesView kv_gradient;
   VisitsView visits;
   View dq_THC;  // =
   float scale = 1.0f;
   View scratch;       // F32, paged_attention_scratch_elements
   bool exact = true;  // as in the forward pass
   KeyPart part = {};
+  // The key of the rounding into BF16 pages (tensor/stochastic_round.h): of the chunk that writes,
+  // not of the part. With it, the token and the element in its row decide the random bits.
+  std::uint64_t rounding = 0;
 };
 LS_OP(paged_attention_backward, PagedAttentionBackward)
 

@@ -31,9 +31,9 @@ struct KvRoom {
 
 // How long pages were on their way.
 struct PageTimes {
-  MoveTimes copies;      // between host and device
-  double disk_s = 0;     // the disk was busy
-  double waited_s = 0;   // the host stood still for it, and with it, after a while, the device
+  MoveTimes copies;     // between host and device
+  double disk_s = 0;    // the disk was busy
+  double waited_s = 0;  // the host stood still for it, and with it, after a while, the device
 
   PageTimes& operator+=(const PageTimes& more) {
     copies += more.copies;

@@ -6,6 +6,7 @@
 #include "model/head.h"
 #include "ops/embedding.h"
 #include "ops/rope.h"
+#include "tensor/stochastic_round.h"
 
 namespace longstride {
 
@@ -89,7 +90,12 @@ LayerPass ChunkRunner::pass_of(const ChunkContext& ctx, const Task& task) {
     visits_chunk_ = task.chunk;
     visits_window_ = window;
   }
-  return {ctx, weights, store_->kv(task.layer), visits_.view(), {store_, &task}};
+  return {ctx,
+          weights,
+          store_->kv(task.layer),
+          visits_.view(),
+          {store_, &task},
+          mixed(mixed(input_.rounding, task.layer), task.chunk)};
 }
 
 void ChunkRunner::embed(const Task& task) {

@@ -22,6 +22,8 @@ struct SequenceInput {
   std::span<const std::int32_t> tokens, targets;
   std::span<const std::int64_t> document_starts;
   std::int64_t first_position = 0;  // added to every RoPE position
+  std::uint64_t rounding = 0;       // key of what is rounded stochastically: another for every
+                                    // sequence of every step (tensor/stochastic_round.h)
 };
 
 // What a runner is made for. All references outlive it.

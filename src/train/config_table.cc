@@ -173,8 +173,10 @@ const std::vector<ConfigKey>& table() {
        "f32. Sums, gradients of parameters and the optimizer are f32 either way.",
        LS_FIELD(numerics.compute), one_of({"auto", "f32", "bf16"})},
       {"numerics", "kv_gradient_dtype", Type::kChoice,
-       "Type in which the gradients of keys and values accumulate across chunks.",
-       LS_FIELD(numerics.kv_gradient_dtype), one_of({"f32"})},
+       "Type in which the gradients of keys and values accumulate across chunks. bf16 takes half "
+       "the memory and transfers; every chunk's addition is then rounded stochastically, by "
+       "training.seed, step and place alone: without bias, and with the same bits in every run.",
+       LS_FIELD(numerics.kv_gradient_dtype), one_of({"f32", "bf16"})},
       {"numerics", "determinism", Type::kChoice,
        "exact: the same input gives the same bits in every run. fast: on a GPU, attention's "
        "backward pass may use kernels that add in changing order. On a GPU the algorithms of "

@@ -95,8 +95,9 @@ RunPlan plan_run(const TrainConfig& config, Device& device) {
                     static_cast<std::uint64_t>(config.training.seed), model.vocabulary});
   plan.packed =
       data.pack && plan.corpus->document_end(0, plan.corpus->tokens()) < plan.corpus->tokens();
-  plan.numerics = choose_numerics(device, model, config.training.chunk, config.training.page,
-                                  {config.numerics.compute, config.numerics.determinism});
+  plan.numerics = choose_numerics(
+      device, model, config.training.chunk, config.training.page,
+      {config.numerics.compute, config.numerics.determinism, config.numerics.kv_gradient_dtype});
   plan.needs.weights = ParameterSet::bytes_needed(model, plan.model.dtypes);
   plan.needs.gradients = ParameterSet::bytes_needed(model, DType::kF32);
   place_optimizer(plan,

@@ -50,6 +50,7 @@ NumericsRecord choose_numerics(Device& device, const ModelConfig& config, std::i
                 "choose f32 (or auto) for compute, or another device");
   NumericsRecord record;
   record.determinism = choice.determinism;
+  record.kv_gradient_dtype = choice.kv_gradient_dtype;
   record.compute = compute == "auto" ? (device.computes_in_bf16() ? "bf16" : "f32") : compute;
   record.chunk_tokens = chunk_tokens;
   record.page_tokens = page_tokens;

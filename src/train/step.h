@@ -33,6 +33,8 @@ class Interrupted : public Error {
 struct NumericsChoice {
   std::string compute = "auto";       // f32, bf16, or auto: bf16 where the device computes in it
   std::string determinism = "exact";  // or fast: kernels that do not repeat bit for bit may be used
+  std::string kv_gradient_dtype =
+      "f32";  // or bf16, rounded stochastically at every chunk's addition
 };
 
 // The record for a model on a device: chunk and page as given, the rest as this build chooses.

@@ -35,8 +35,11 @@ PlacedEpisode place(const Episode& episode, const RunnerContext& context,
 }  // namespace
 
 KvShape kv_shape(const ModelConfig& config, const NumericsRecord& numerics) {
-  return {config.layers, config.kv_heads, config.head_size, numerics.page_tokens,
-          numerics.compute == "bf16" ? DType::kBF16 : DType::kF32};
+  const auto dtype = [](const std::string& name) {
+    return name == "bf16" ? DType::kBF16 : DType::kF32;
+  };
+  return {config.layers,        config.kv_heads,         config.head_size,
+          numerics.page_tokens, dtype(numerics.compute), dtype(numerics.kv_gradient_dtype)};
 }
 
 std::int64_t kv_bytes_needed(const ModelConfig& config, const NumericsRecord& numerics,

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "tensor/stochastic_round.h"
 #include "train/learning_rate.h"
 #include "train/step_trace.h"
 
@@ -183,9 +184,12 @@ StepReport Trainer::step(const std::function<bool()>& should_stop) {
   double loss_sum = 0;
   std::string nonfinite;  // where the first loss that is not finite was met
   for (const Sample& sample : samples) {
-    const TraceSpan span(TraceTrack::kStep, {"sequence", &sample - samples.data()});
-    const SequenceResult r = runner_->run({sample.tokens, sample.targets, sample.document_starts},
-                                          1.0 / static_cast<double>(report.counted), should_stop);
+    const std::int64_t sequence = &sample - samples.data();
+    const TraceSpan span(TraceTrack::kStep, {"sequence", sequence});
+    const std::uint64_t rounding = mixed(mixed(state_.seed, report.step), sequence);
+    const SequenceResult r =
+        runner_->run({sample.tokens, sample.targets, sample.document_starts, 0, rounding},
+                     1.0 / static_cast<double>(report.counted), should_stop);
     loss_sum += r.loss_sum;
     report.correct += r.correct;
     report.forward_s += r.forward_s;
@@ -195,9 +199,8 @@ StepReport Trainer::step(const std::function<bool()>& should_stop) {
     report.moved_in += r.moved.in;
     report.move_times += r.move_times;
     if (r.nonfinite_chunk >= 0 && nonfinite.empty())
-      nonfinite =
-          fmt::format("first in chunk {} (from token {}) of sequence {}", r.nonfinite_chunk,
-                      r.nonfinite_chunk * state_.numerics.chunk_tokens, &sample - samples.data());
+      nonfinite = fmt::format("first in chunk {} (from token {}) of sequence {}", r.nonfinite_chunk,
+                              r.nonfinite_chunk * state_.numerics.chunk_tokens, sequence);
   }
   report.loss = loss_sum / static_cast<double>(report.counted);
 

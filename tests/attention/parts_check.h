@@ -18,8 +18,9 @@ namespace longstride {
 struct PartsCase {
   SequenceLayout layout;  // the last chunk attends
   std::int64_t H = 4, K = 2, C = 16;
-  DType compute = DType::kF32;
+  DType compute = DType::kF32, gradient = DType::kF32;
   bool exact = true;
+  std::int64_t window = 0;
   std::size_t least_parts = 2;
 };
 
@@ -29,7 +30,7 @@ class PartsCheck {
     chunk_ = c.layout.chunks() - 1;
     T_ = c.layout.chunk_size(chunk_);
     visits_.reserve(c.layout);
-    visits_.build(c.layout, chunk_, 0);
+    visits_.build(c.layout, chunk_, c.window);
     const std::int64_t pages = c.layout.pages();
     pool_pages_ = pages + 1;
     page_shape_ = {pool_pages_, c.layout.page_tokens, 2, c.K * c.C};
@@ -48,7 +49,7 @@ class PartsCheck {
     EXPECT_EQ(whole.gradients, parts.gradients);
   }
 
- private:
+ protected:
   using Bytes = std::vector<std::byte>;
   struct Result {
     Bytes out, lse, dq, gradients;
@@ -107,7 +108,8 @@ class PartsCheck {
 
   Result pass(bool in_parts) {
     const View out = make(case_.compute, q_.shape()), dq = make(case_.compute, q_.shape()),
-               lse = make(DType::kF32, {case_.H, T_}), gradients = make(DType::kF32, page_shape_);
+               lse = make(DType::kF32, {case_.H, T_}),
+               gradients = make(case_.gradient, page_shape_);
     const View scratch =
         make(DType::kF32, {ops::paged_attention_scratch_elements(device_.stream(), shape())});
     Stream& stream = device_.stream();
@@ -118,7 +120,7 @@ class PartsCheck {
     each(in_parts, true, [&](const KeyPart& part, const std::vector<std::int32_t>& table) {
       ops::paged_attention_backward(
           stream, {q_, out, lse, dout_, pages(kv_, table), pages(gradients, table), visits_.view(),
-                   dq, 0.25f, scratch, case_.exact, part});
+                   dq, 0.25f, scratch, case_.exact, part, 17});
     });
     // Without the page that stands for those of other parts.
     return {bytes(out, out.bytes()), bytes(lse, lse.bytes()), bytes(dq, dq.bytes()),

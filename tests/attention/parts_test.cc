@@ -10,7 +10,8 @@ TEST(AttentionParts, TheSameBitsOnTheCpu) {
       const SequenceLayout layout{
           page * 200 + 5, page * 7, page,
           start == 0 ? std::vector<std::int64_t>{0} : std::vector<std::int64_t>{0, start}};
-      PartsCheck(*device, {.layout = layout}).run();
+      for (const DType gradient : {DType::kF32, DType::kBF16})
+        PartsCheck(*device, {.layout = layout, .gradient = gradient}).run();
     }
 }
 

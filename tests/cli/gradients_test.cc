@@ -66,6 +66,29 @@ TEST_F(Gradients, KeptChunksDoNotChangeABit) {
   }
 }
 
+TEST_F(Gradients, InBf16TheyAreCloseAndRepeat) {
+  result({"--chunk", "16", "--out", "f32.safetensors"});
+  const Json json =
+      result({"--chunk", "16", "--kv-gradient-dtype", "bf16", "--out", "1.safetensors"});
+  EXPECT_EQ(json["numerics"]["kv_gradient_dtype"], "bf16");
+  result({"--chunk", "16", "--kv-gradient-dtype", "bf16", "--out", "2.safetensors", "--keep-chunks",
+          "3"});
+  EXPECT_EQ(run_.read("1.safetensors") == run_.read("2.safetensors"), true);
+  EXPECT_EQ(run_.read("1.safetensors") == run_.read("f32.safetensors"), false);
+  const SafetensorsReader exact = SafetensorsReader::open_file(run_.path("f32.safetensors")),
+                          close = SafetensorsReader::open_file(run_.path("1.safetensors"));
+  for (const std::string& name : exact.names()) {
+    const std::vector<float> a = close.read_floats(name), b = exact.read_floats(name);
+    double difference = 0, norm = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      difference += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
+      norm += std::pow(static_cast<double>(b[i]), 2);
+    }
+    EXPECT_LT(difference, 0.02 * 0.02 * norm) << name;
+  }
+  EXPECT_TRUE(ended(gradients({"--kv-gradient-dtype", "f16"}), 2, {"--kv-gradient-dtype"}));
+}
+
 // Attention sees differences of positions only.
 TEST_F(Gradients, TheFirstPositionHardlyMatters) {
   const double at_0 = result({"--chunk", "64"})["loss"].get<double>();

@@ -120,6 +120,21 @@ TEST(Resume, TheStepsMayGrow) {
   EXPECT_TRUE(same_files(whole.contents("out/step-6"), grown.contents("out/step-6")));
 }
 
+// What is rounded by chance is rounded by the step's number, not by how many this run has done.
+TEST(Resume, StochasticRoundingGoesOn) {
+  const std::string bf16 = "--numerics.kv_gradient_dtype=bf16";
+  const RunDirectory whole, stopped, f32;
+  ASSERT_TRUE(ended(whole.train({bf16, "--training.batch=2"}), 0));
+  ASSERT_TRUE(ended(stopped.train({bf16, "--training.batch=2", "--training.steps=3"}), 0));
+  ASSERT_TRUE(ended(stopped.train({bf16, "--training.batch=2", "--resume"}), 0,
+                    {"resuming after step 3", "step 4/6"}));
+  EXPECT_TRUE(same_files(whole.contents("out/step-6"), stopped.contents("out/step-6")));
+  ASSERT_TRUE(ended(f32.train({"--training.batch=2"}), 0));
+  EXPECT_NE(whole.read("out/step-6/model.safetensors"), f32.read("out/step-6/model.safetensors"));
+  EXPECT_TRUE(refused(stopped.train({"--training.batch=2", "--training.steps=9", "--resume"}),
+                      {"numerics.kv_gradient_dtype is ", "f32", "bf16", "put the old value back"}));
+}
+
 TEST(Resume, WithAChangedSettingIsRefusedByName) {
   const RunDirectory run;
   run.write_tokens("other.bin", 3000);

@@ -155,14 +155,15 @@ TEST(StepOnCudaBits, EveryPlanAndEveryRunGivesTheSame) {
        {std::pair<std::int64_t, std::uint64_t>{0, 1}, {200, 1}, {0, 4}}) {
     const RandomCase c = dense_case(window, documents);
     const auto weights = tame_weights(c.config);
-    for (const char* compute : {"bf16", "f32"}) {
-      const NumericsChoice choice{.compute = compute};
+    for (const auto& [compute, pages] :
+         {std::pair{"bf16", "f32"}, {"bf16", "bf16"}, {"f32", "f32"}, {"f32", "bf16"}}) {
+      const NumericsChoice choice{.compute = compute, .kv_gradient_dtype = pages};
       const auto first = gradients_on_gpu(c, *weights, {512, 128, 1}, choice);
       for (const Plan plan : {Plan{512, 128, 1}, Plan{512, 128, 2}, Plan{512, 128, 3},
                               Plan{512, 128, 1, true}, Plan{512, 128, 2, true}})
         EXPECT_EQ(differences(c, first, gradients_on_gpu(c, *weights, plan, choice)), "")
-            << compute << ", window " << window << ", " << documents << " documents: kept "
-            << plan.keep << (plan.rebuild ? ", rebuilt" : "");
+            << compute << ", gradient pages " << pages << ", window " << window << ", " << documents
+            << " documents: kept " << plan.keep << (plan.rebuild ? ", rebuilt" : "");
     }
   }
 }
@@ -211,13 +212,15 @@ TEST(StepOnCudaBits, Bf16IsCloseToF32) {
     const RandomCase c = dense_case(window, documents);
     const auto weights = tame_weights(c.config);
     const auto exact = gradients_on_gpu(c, *weights, {512, 128, 1}, {.compute = "f32"});
-    for (const Plan plan : {Plan{512, 128, 1}, Plan{128, 128, 1}, Plan{2048, 64, 1}}) {
-      const auto close = gradients_on_gpu(c, *weights, plan, {.compute = "bf16"});
-      const auto* a = reinterpret_cast<const float*>(close.data());
-      const auto* b = reinterpret_cast<const float*>(exact.data());
-      EXPECT_LT(relative_error(a, b, static_cast<std::int64_t>(exact.size() / 4)), 0.03)
-          << "chunk " << plan.chunk;
-    }
+    for (const Plan plan : {Plan{512, 128, 1}, Plan{128, 128, 1}, Plan{2048, 64, 1}})
+      for (const char* pages : {"f32", "bf16"}) {
+        const auto close =
+            gradients_on_gpu(c, *weights, plan, {.compute = "bf16", .kv_gradient_dtype = pages});
+        const auto* a = reinterpret_cast<const float*>(close.data());
+        const auto* b = reinterpret_cast<const float*>(exact.data());
+        EXPECT_LT(relative_error(a, b, static_cast<std::int64_t>(exact.size() / 4)), 0.03)
+            << "chunk " << plan.chunk << ", gradient pages " << pages;
+      }
   }
 }
 

@@ -43,8 +43,9 @@ struct Outcome {
   StepMemory memory;
 };
 
-Outcome run(Device& gpu, const RandomCase& c, const ParameterSet& weights, std::int64_t chunk,
-            const PageBudget& pages, const MakeMover& make_mover = nullptr) {
+Outcome run(Device& gpu, const RandomCase& c, const ParameterSet& weights,
+            const NumericsRecord& numerics, const PageBudget& pages,
+            const MakeMover& make_mover = nullptr) {
   ParameterSet gradients(gpu, c.config, DType::kF32, "gradients");
   const StepOptions options{static_cast<std::int64_t>(c.tokens.size()),
                             1,
@@ -52,8 +53,7 @@ Outcome run(Device& gpu, const RandomCase& c, const ParameterSet& weights, std::
                             pages,
                             c.document_starts.size() > 1,
                             make_mover};
-  StepRunner runner(c.config, weights, gradients, choose_numerics(gpu, c.config, chunk, 128),
-                    options);
+  StepRunner runner(c.config, weights, gradients, numerics, options);
   runner.record_losses();
   for (int i = 0; i < 2; ++i) {
     gradients.zero();
@@ -71,7 +71,11 @@ Outcome run(Device& gpu, const RandomCase& c, const ParameterSet& weights, std::
 TEST(TiersOnCuda, EveryTierGivesTheSameBits) {
   const std::unique_ptr<Device> gpu = make_cuda_device();
   const TempDirectory directory;
-  for (std::uint64_t seed = 0; seed < 3; ++seed) {
+  for (const auto& [seed, gradient_pages] : {std::pair<std::uint64_t, const char*>{0, "f32"},
+                                             {1, "f32"},
+                                             {2, "f32"},
+                                             {0, "bf16"},
+                                             {1, "bf16"}}) {
     Random random(seed, 5);
     RandomCase c;
     c.config = random_config(random);
@@ -82,19 +86,21 @@ TEST(TiersOnCuda, EveryTierGivesTheSameBits) {
     const std::int64_t chunk = seed == 0 ? 2'048 : 512;
     ParameterSet weights(*gpu, c.config, DType::kBF16, "weights");
     initialize_random(weights, c.config, seed);
-    const Outcome resident = run(*gpu, c, weights, chunk, {});
+    const NumericsRecord numerics =
+        choose_numerics(*gpu, c.config, chunk, 128, {.kv_gradient_dtype = gradient_pages});
+    const Outcome resident = run(*gpu, c, weights, numerics, {});
     EXPECT_EQ(resident.moved.in, 0);
-    const NumericsRecord numerics = choose_numerics(*gpu, c.config, chunk, 128);
     const SequenceLayout layout{static_cast<std::int64_t>(c.tokens.size()), chunk, 128, {0}};
     ScheduleOptions cuts = schedule_options(gpu->kind(), c.config, numerics, 1);
     if (c.document_starts.size() > 1) cuts.forward_cut = cuts.backward_cut = {};
     const std::int64_t least =
         least_device_bytes(layout, make_step_schedule(layout, cuts), kv_shape(c.config, numerics));
     constexpr std::int64_t kAll = PageBudget::kAll;
-    const auto same = [&](const PageBudget& pages, const MakeMover& make_mover = nullptr) {
-      const Outcome tiered = run(*gpu, c, weights, chunk, pages, make_mover);
+    const auto same = [&, seed = seed, gradient_pages = gradient_pages](
+                          const PageBudget& pages, const MakeMover& make_mover = nullptr) {
+      const Outcome tiered = run(*gpu, c, weights, numerics, pages, make_mover);
       EXPECT_EQ(tiered.losses, resident.losses) << "seed " << seed;
-      EXPECT_EQ(tiered.gradients, resident.gradients) << "seed " << seed;
+      EXPECT_EQ(tiered.gradients, resident.gradients) << "seed " << seed << " " << gradient_pages;
       if (pages.device < resident.memory.kv_pages + resident.memory.kv_gradient_pages) {
         EXPECT_GT(tiered.moved.in, 0);
       }
@@ -105,8 +111,9 @@ TEST(TiersOnCuda, EveryTierGivesTheSameBits) {
     same({least, 0, kAll, directory.path()});
     same({2 * least, resident.memory.kv_pages / 3, kAll, directory.path()});
     for (const std::int64_t budget : {least, 2 * least})
-      same({budget, kAll},
-           [&](Device& device) { return std::make_unique<SlowMover>(device.make_mover(), seed); });
+      same({budget, kAll}, [seed = seed](Device& device) {
+        return std::make_unique<SlowMover>(device.make_mover(), seed);
+      });
   }
 }
 

@@ -103,16 +103,18 @@ struct StepOutcome {
 
 inline StepOutcome run_step(Device& device, const RandomCase& c, const ParameterSet& weights,
                             std::int64_t chunk, std::int64_t page, std::int64_t keep_chunks,
-                            std::int64_t first_position = 0, bool rebuild_feed_forward = false) {
+                            std::int64_t first_position = 0, bool rebuild_feed_forward = false,
+                            const NumericsChoice& choice = {}, std::uint64_t rounding = 0) {
   StepOutcome out;
   out.gradients = std::make_unique<ParameterSet>(device, c.config, DType::kF32, "gradients");
   StepRunner runner(
-      c.config, weights, *out.gradients, choose_numerics(device, c.config, chunk, page),
+      c.config, weights, *out.gradients, choose_numerics(device, c.config, chunk, page, choice),
       {static_cast<std::int64_t>(c.tokens.size()), keep_chunks, rebuild_feed_forward});
   const auto counted = static_cast<double>(
       std::count_if(c.targets.begin(), c.targets.end(), [](std::int32_t t) { return t >= 0; }));
   runner.record_losses();
-  out.result = runner.run({c.tokens, c.targets, c.document_starts, first_position}, 1.0 / counted);
+  out.result =
+      runner.run({c.tokens, c.targets, c.document_starts, first_position, rounding}, 1.0 / counted);
   out.losses.assign(runner.losses().begin(), runner.losses().end());
   return out;
 }

@@ -17,12 +17,18 @@ struct Outcome {
 
 constexpr std::int64_t kChunk = 32, kPage = 16;
 
+// Cases take turns.
+NumericsChoice choice_of(std::uint64_t seed) {
+  return {.kv_gradient_dtype = seed % 4 < 2 ? "f32" : "bf16"};
+}
+
 Outcome run(Device& device, const RandomCase& c, const ParameterSet& weights, std::int64_t keep,
-            const PageBudget& pages, const MakeMover& make_mover = nullptr) {
+            const NumericsChoice& choice, const PageBudget& pages,
+            const MakeMover& make_mover = nullptr) {
   Outcome outcome;
   outcome.gradients = std::make_unique<ParameterSet>(device, c.config, DType::kF32, "gradients");
   StepRunner runner(c.config, weights, *outcome.gradients,
-                    choose_numerics(device, c.config, kChunk, kPage),
+                    choose_numerics(device, c.config, kChunk, kPage, choice),
                     {static_cast<std::int64_t>(c.tokens.size()), keep, false, pages,
                      c.document_starts.size() > 1, make_mover});
   runner.record_losses();
@@ -39,9 +45,9 @@ Outcome run(Device& device, const RandomCase& c, const ParameterSet& weights, st
 }
 
 std::int64_t least_bytes(Device& device, const RandomCase& c, const SequenceLayout& layout,
-                         std::int64_t keep) {
+                         std::int64_t keep, const NumericsChoice& choice) {
   const NumericsRecord numerics =
-      choose_numerics(device, c.config, layout.chunk_tokens, layout.page_tokens);
+      choose_numerics(device, c.config, layout.chunk_tokens, layout.page_tokens, choice);
   ScheduleOptions options = schedule_options(device.kind(), c.config, numerics, keep);
   if (c.document_starts.size() > 1) options.forward_cut = options.backward_cut = {};
   return least_device_bytes(layout, make_step_schedule(layout, options),
@@ -61,10 +67,12 @@ TEST(StepTiers, LateCopiesGiveTheSameBits) {
     fill_sequence(c, random, 1500 + static_cast<std::int64_t>(random.below(300)),
                   seed % 2 == 0 ? 1 : 3, 0);
     const auto weights = random_weights(*device, c.config, seed);
-    const Outcome resident = run(*device, c, *weights, 1, {});
+    const NumericsChoice choice = choice_of(seed);
+    const Outcome resident = run(*device, c, *weights, 1, choice, {});
     const SequenceLayout layout{static_cast<std::int64_t>(c.tokens.size()), kChunk, kPage,
                                 c.document_starts};
-    const std::int64_t least = least_bytes(*device, c, {layout.tokens, kChunk, kPage, {0}}, 1);
+    const std::int64_t least =
+        least_bytes(*device, c, {layout.tokens, kChunk, kPage, {0}}, 1, choice);
     if (c.document_starts.size() == 1 && c.config.layers > 1) {
       EXPECT_LT(least, resident.memory.kv_pages + resident.memory.kv_gradient_pages);
     }
@@ -73,8 +81,8 @@ TEST(StepTiers, LateCopiesGiveTheSameBits) {
           PageBudget{least, resident.memory.kv_pages / 4, PageBudget::kAll, directory.path()}}) {
       MoverWatch watch{
           .seed = seed,
-          .granule = 2 * kPage * c.config.kv_heads * c.config.head_size * size_of(DType::kF32)};
-      const Outcome tiered = run(*device, c, *weights, 1, pages,
+          .granule = 2 * kPage * c.config.kv_heads * c.config.head_size * size_of(DType::kBF16)};
+      const Outcome tiered = run(*device, c, *weights, 1, choice, pages,
                                  [&](Device&) { return std::make_unique<WatchedMover>(watch); });
       EXPECT_EQ(tiered.losses, resident.losses);
       EXPECT_TRUE(same_bits(*tiered.gradients, *resident.gradients)) << "seed " << seed;
@@ -97,16 +105,17 @@ TEST(StepTiers, EveryTierGivesTheSameBits) {
     const auto weights = random_weights(*device, c.config, seed);
     const SequenceLayout layout{static_cast<std::int64_t>(c.tokens.size()), kChunk, kPage, {0}};
     for (const std::int64_t keep : {1, 3}) {
-      const Outcome resident = run(*device, c, *weights, keep, {});
+      const NumericsChoice choice = choice_of(seed);
+      const Outcome resident = run(*device, c, *weights, keep, choice, {});
       EXPECT_EQ(resident.moved.out + resident.moved.in, 0);
-      const std::int64_t least = least_bytes(*device, c, layout, keep);
+      const std::int64_t least = least_bytes(*device, c, layout, keep, choice);
       const std::int64_t all = resident.memory.kv_pages + resident.memory.kv_gradient_pages;
       for (const std::int64_t budget : {least, (least + all) / 2, std::max(least, all - 1)}) {
         constexpr std::int64_t kAll = PageBudget::kAll;
         for (const PageBudget& pages :
              {PageBudget{budget, kAll}, PageBudget{budget, 0, kAll, directory.path()},
               PageBudget{budget, all / 3, kAll, directory.path()}}) {
-          const Outcome tiered = run(*device, c, *weights, keep, pages);
+          const Outcome tiered = run(*device, c, *weights, keep, choice, pages);
           EXPECT_EQ(tiered.losses, resident.losses);
           EXPECT_TRUE(same_bits(*tiered.gradients, *resident.gradients))
               << "seed " << seed << " keep " << keep << " budget " << budget << " of " << all;

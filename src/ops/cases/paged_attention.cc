@@ -16,8 +16,13 @@ struct Attention {
   std::int64_t window = 0, document = 0, skip = 0;
   bool in_order = false;  // pages lie in the order of tokens, not in reverse
   DType compute = DType::kF32;
+  DType gradient = DType::kF32;  // of gradient pages
 
   double tolerance(double in_f32) const { return compute == DType::kF32 ? in_f32 : 0x1p-6; }
+  // Rounded stochastically, a number in BF16 is off by less than its last place.
+  double gradient_tolerance() const {
+    return tolerance(2e-5) + (gradient == DType::kBF16 ? 0x1p-7 : 0);
+  }
 
   std::int64_t tokens() const { return begin + T; }
   std::int64_t pages() const { return (tokens() + P - 1) / P; }
@@ -48,7 +53,8 @@ struct Attention {
                        window ? fmt::format(" window={}", window) : "",
                        document ? fmt::format(" document={}", document) : "",
                        skip ? fmt::format(" skip={}", skip) : "") +
-           (in_order ? " in order" : "") + (compute == DType::kF32 ? "" : " in BF16");
+           (in_order ? " in order" : "") + (compute == DType::kF32 ? "" : " in BF16") +
+           (gradient == DType::kF32 ? "" : " gradient pages in BF16");
   }
 };
 
@@ -210,6 +216,8 @@ void backward_reference(const Attention& a, Values& v) {
     }
 }
 
+constexpr std::uint64_t kRounding = 42;
+
 Problem backward_problem(const Attention& a, bool checked) {
   Problem p;
   p.input("q", a.compute, {a.T, a.H, a.C});
@@ -225,16 +233,18 @@ Problem backward_problem(const Attention& a, bool checked) {
   p.output("dq", a.compute, {a.T, a.H, a.C}, a.tolerance(2e-5));
   // A query that sees itself alone: its weight is 1 whatever it asks, and the terms of dq cancel.
   if (a.window == 1) p.arguments.back().magnitude = 1;
-  p.update("dpool", DType::kF32, {a.pages(), a.P, 2, a.K * a.C}, a.tolerance(2e-5));
+  p.update("dpool", a.gradient, {a.pages(), a.P, 2, a.K * a.C}, a.gradient_tolerance());
   add_scratch(p, a);
   p.run = [a, lists = Lists(a)](Stream& stream, const Bound& v) {
-    paged_attention_backward(stream, {v("q"), v("out"), v("lse"), v("dout"),
-                                      pages_of(v, "pool", a, lists), pages_of(v, "dpool", a, lists),
-                                      lists.visits(a), v("dq"), a.scale(), v("scratch")});
+    paged_attention_backward(
+        stream, {v("q"), v("out"), v("lse"), v("dout"), pages_of(v, "pool", a, lists),
+                 pages_of(v, "dpool", a, lists), lists.visits(a), v("dq"), a.scale(), v("scratch"),
+                 true, KeyPart{}, kRounding});
   };
   p.reference = [a](Values& v) { backward_reference(a, v); };
   p.flops = 10.0 * static_cast<double>(a.H * a.C) * a.visible_pairs();
-  if (a.compute != DType::kF32) return p;  // differences need more digits
+  // Differences need more digits.
+  if (a.compute != DType::kF32 || a.gradient != DType::kF32) return p;
   p.loss = [a](const Values& v) {
     double sum = 0;
     for (std::int64_t t = a.begin; t < a.tokens(); ++t)
@@ -261,7 +271,11 @@ std::vector<OpCase> paged_attention_cases() {
         Attention{33, 2, 1, 10, 16, 112, 0, 0, 2}, Attention{20, 9, 3, 4, 48, 144, 2},
         Attention{20, 9, 3, 4, 48, 144, 1}}) {
     forward.tests.push_back({a.label(), [a] { return forward_problem(a); }});
-    backward.tests.push_back({a.label(), [a] { return backward_problem(a, true); }});
+    for (const DType gradient : {DType::kF32, DType::kBF16}) {
+      Attention b = a;
+      b.gradient = gradient;
+      backward.tests.push_back({b.label(), [b] { return backward_problem(b, true); }});
+    }
   }
   for (const Attention& a :
        {Attention{512, 8, 2, 64, 128, 8192}, Attention{1024, 14, 2, 64, 128, 4096},
@@ -281,7 +295,11 @@ std::vector<OpCase> paged_attention_cases() {
     for (bool in_order : {false, true}) {
       a.in_order = in_order;
       forward.tests16.push_back({a.label(), [a] { return forward_problem(a); }});
-      backward.tests16.push_back({a.label(), [a] { return backward_problem(a, true); }});
+      for (const DType gradient : {DType::kF32, DType::kBF16}) {
+        Attention b = a;
+        b.gradient = gradient;
+        backward.tests16.push_back({b.label(), [b] { return backward_problem(b, true); }});
+      }
     }
   }
   // Dense, a window, documents, every second page.
@@ -295,6 +313,9 @@ std::vector<OpCase> paged_attention_cases() {
     a.compute = DType::kBF16;
     a.in_order = true;
     forward.benchmarks16.push_back({a.label(), [a] { return forward_problem(a); }});
+    backward.benchmarks16.push_back({a.label(), [a] { return backward_problem(a, false); }});
+    if (a.C != 128) continue;
+    a.gradient = DType::kBF16;
     backward.benchmarks16.push_back({a.label(), [a] { return backward_problem(a, false); }});
   }
   return {forward, backward};

@@ -3,13 +3,14 @@
 // A task owns one tile of heads and walks a segment of KV pages, and for each the query pages that
 // visit it. So dq belongs to one task and grows in the order of KV pages; dk and dv grow in the
 // task's own share, and the shares of the tiles of one KV head are then added into the gradient
-// pages in the order of tiles.
+// pages in the order of tiles; a BF16 page is rounded after the last of them.
 #include <cmath>
 
 #include "base/thread_pool.h"
 #include "ops/cpu/attention_tiles.h"
 #include "ops/cpu/simd_math.h"
 #include "ops/cpu/small_product.h"
+#include "tensor/stochastic_round.h"
 
 namespace longstride::ops::cpu {
 namespace {
@@ -36,11 +37,32 @@ LS_SIMD_CLONES float dot(const float* a, const float* b, std::int64_t n) {
   return sum;
 }
 
+LS_SIMD_CLONES void add_row(const float* from, std::int64_t n, float* to) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) to[i] += from[i];
+}
+
+LS_SIMD_CLONES void add_row(const bf16* from, std::int64_t n, float* to) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) to[i] += to_float(from[i]);
+}
+
+// to = from, elements [first, first + n) of a token's row.
+LS_SIMD_CLONES void round_row(const float* from, std::int64_t n, RowRounding row,
+                              std::uint32_t first, bf16* to) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i)
+    to[i].bits = stochastic_bf16(std::bit_cast<std::uint32_t>(from[i]),
+                                 row.bits_of(first + static_cast<std::uint32_t>(i)));
+}
+
 class Backward {
  public:
   explicit Backward(const PagedAttentionBackward& a) : a_(a), plan_(a.q_THC, a.kv) {
-    LS_CHECK(a.kv_gradient.dtype == DType::kF32 && a.kv_gradient.page_bytes == a.kv.page_bytes,
-             "gradient pages of {} bytes", a.kv_gradient.page_bytes);
+    const DType stored = a.kv_gradient.dtype;
+    LS_CHECK((stored == DType::kF32 || stored == DType::kBF16) &&
+                 a.kv_gradient.page_bytes == plan_.page_tokens * plan_.kv_stride * size_of(stored),
+             "gradient pages of {} bytes, of {}", a.kv_gradient.page_bytes, name_of(stored));
     LS_CHECK(a.visits.query_pages == plan_.query_pages, "{} query pages, {} planned",
              a.visits.query_pages, plan_.query_pages);
     LS_CHECK(a.dq_THC.shape() == a.q_THC.shape() && a.dout_THC.shape() == a.q_THC.shape() &&
@@ -191,15 +213,27 @@ class Backward {
                        P = plan_.page_tokens;
     const std::int64_t keys = plan_.keys_of(a_.visits, page);
     for (int which = 0; which < 2; ++which) {
-      float* to = kv_plane(a_.kv_gradient, page, which, kv_head);
-      for (std::int64_t tile = kv_head * plan_.tiles_per_group;
-           tile < (kv_head + 1) * plan_.tiles_per_group; ++tile) {
-        const float* from = shares_ + tile * plan_.share_scratch() + (j * 2 + which) * P * C;
-        for (std::int64_t s = 0; s < keys; ++s) {
-#pragma omp simd
-          for (std::int64_t c = 0; c < C; ++c) to[s * plan_.kv_stride + c] += from[s * C + c];
+      const auto share = [&](std::int64_t i) {  // of the head's tile i
+        return shares_ + (kv_head * plan_.tiles_per_group + i) * plan_.share_scratch() +
+               (j * 2 + which) * P * C;
+      };
+      if (a_.kv_gradient.dtype == DType::kBF16) {
+        // The sum grows in the first tile's share, in the order in which an F32 page would grow.
+        const std::int64_t first = (which * plan_.kv_heads + kv_head) * C;
+        bf16* to = reinterpret_cast<bf16*>(a_.kv_gradient.plane(page, 0)) + first;
+        for (std::int64_t s = 0; s < keys; ++s, to += plan_.kv_stride) {
+          float* sum = share(0) + s * C;
+          add_row(to, C, sum);
+          for (std::int64_t i = 1; i < plan_.tiles_per_group; ++i)
+            add_row(share(i) + s * C, C, sum);
+          round_row(sum, C, {a_.rounding, page * P + s}, static_cast<std::uint32_t>(first), to);
         }
+        continue;
       }
+      float* to = kv_plane(a_.kv_gradient, page, which, kv_head);
+      for (std::int64_t i = 0; i < plan_.tiles_per_group; ++i)
+        for (std::int64_t s = 0; s < keys; ++s)
+          add_row(share(i) + s * C, C, to + s * plan_.kv_stride);
     }
   }
 

@@ -61,8 +61,8 @@ void matrix_attention_backward(Stream& stream, const PagedAttentionBackward& a) 
                             upload_pages(s, a.kv, a.visits),
                             upload_visits(s, a.visits, z.T)};
   launch_matrix_dq(s.handle(), args, a.dq_THC.as<bf16>());
-  launch_matrix_dkv(s.handle(), args, upload_pages(s, a.kv_gradient, a.visits),
-                    a.kv_gradient.dtype);
+  launch_matrix_dkv(s.handle(), args, upload_pages(s, a.kv_gradient, a.visits), a.kv_gradient.dtype,
+                    a.rounding);
 }
 
 }  // namespace longstride::ops::cuda

@@ -20,8 +20,8 @@ struct MatrixBackward {
 };
 
 void launch_matrix_dq(cudaStream_t stream, const MatrixBackward& args, bf16* dq_THC);
-// Gradient pages are F32 or BF16.
+// Gradient pages are F32, or BF16 and rounded by the key `rounding`.
 void launch_matrix_dkv(cudaStream_t stream, const MatrixBackward& args,
-                       const DevicePages& gradients, DType gradient_type);
+                       const DevicePages& gradients, DType gradient_type, std::uint64_t rounding);
 
 }  // namespace longstride::ops::cuda

@@ -11,6 +11,7 @@
 #include <cmath>
 
 #include "ops/cuda/attention_matrix_backward.cuh"
+#include "ops/cuda/gradient_pages.cuh"
 
 namespace longstride::ops::cuda {
 namespace {
@@ -92,7 +93,7 @@ __device__ __forceinline__ void mask_transposed(const std::int64_t* first_visibl
 
 template <class Tiles, class G>
 __global__ void __launch_bounds__(kAttentionThreads, 2)
-    dkv_kernel(MatrixBackward a, DevicePages gradient_pages) {
+    dkv_kernel(MatrixBackward a, DevicePages gradient_pages, std::uint64_t rounding) {
   constexpr int kC = Tiles::kC, kM = Tiles::kM, kQueries = Tiles::kQueries;
   const AttentionSizes& z = a.sizes;
   const int kv_head = static_cast<int>(blockIdx.x) % z.K, tile = static_cast<int>(blockIdx.x) / z.K;
@@ -205,12 +206,15 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
   G* const to = plane_of<G>(gradient_pages, page, is_second ? 0 : 1, kv_head) +
                 row * z.key_stride() + lane % 4 * 2;
   const float factor = is_second ? z.scale : 1.0f;
+  const auto first_element =
+      static_cast<unsigned>(((is_second ? 0 : z.K) + kv_head) * z.C + lane % 4 * 2);
 #pragma unroll
   for (int m = 0; m < kM; ++m)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int own_row = own_begin + m * 16 + half * 8 + lane / 4;
       if (own_row >= own_end) continue;
+      const RowRounding own_rounding(rounding, key + own_row);
 #pragma unroll
       for (int n = 0; n < kC / 8; ++n) {
         if (n * 8 >= z.C) break;
@@ -219,26 +223,26 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
         load_floats<2>(at, sum);
         sum[0] = fmaf(gradient[m][n][2 * half], factor, sum[0]);
         sum[1] = fmaf(gradient[m][n][2 * half + 1], factor, sum[1]);
-        store_floats<2>(sum, at);
+        store_gradient<2>(sum, own_rounding, first_element + n * 8, at);
       }
     }
 }
 
 template <class Tiles>
 void launch(cudaStream_t stream, const MatrixBackward& a, const DevicePages& gradients,
-            DType gradient_type) {
+            DType gradient_type, std::uint64_t rounding) {
   dispatch_activation(gradient_type, [&](auto type) {
     using G = typename decltype(type)::type;
     launch_attention(dkv_kernel<Tiles, G>,
                      a.visits.visited_pages * ceil_div(a.sizes.P, Tiles::kKeys) * a.sizes.K,
-                     Tiles::kBytes, stream, a, gradients);
+                     Tiles::kBytes, stream, a, gradients, rounding);
   });
 }
 
 }  // namespace
 
 void launch_matrix_dkv(cudaStream_t stream, const MatrixBackward& a, const DevicePages& gradients,
-                       DType gradient_type) {
+                       DType gradient_type, std::uint64_t rounding) {
   int device = 0, room = 0;
   LS_CUDA(cudaGetDevice(&device));
   LS_CUDA(cudaDeviceGetAttribute(&room, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
@@ -246,9 +250,9 @@ void launch_matrix_dkv(cudaStream_t stream, const MatrixBackward& a, const Devic
     constexpr int kC = decltype(head_size)::value;
     if constexpr (kC <= 128)
       if (room >= DkvTiles<kC, 64>::kBytes)
-        return launch<DkvTiles<kC, 64>>(stream, a, gradients, gradient_type);
+        return launch<DkvTiles<kC, 64>>(stream, a, gradients, gradient_type, rounding);
     if constexpr (kC >= 128)
-      launch<DkvTiles<kC, 32>>(stream, a, gradients, gradient_type);
+      launch<DkvTiles<kC, 32>>(stream, a, gradients, gradient_type, rounding);
     else
       LS_CHECK(false, "{} bytes of shared memory a block, heads of {}", room, kC);
   });

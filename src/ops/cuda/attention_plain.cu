@@ -9,6 +9,7 @@
 
 #include "device/cuda/check.h"
 #include "ops/cuda/device_visits.h"
+#include "ops/cuda/gradient_pages.cuh"
 #include "ops/cuda/vector_access.cuh"
 
 namespace longstride::ops::cuda {
@@ -226,7 +227,8 @@ __global__ void __launch_bounds__(kThreads)
 template <int kTile, class E, class G>
 __global__ void __launch_bounds__(kThreads)
     dkv_kernel(Sizes z, const E* q_THC, const E* dout_THC, const float* lse_HT,
-               const float* delta_HT, DevicePages kv, DevicePages gradients, DeviceVisits visits) {
+               const float* delta_HT, DevicePages kv, DevicePages gradients, DeviceVisits visits,
+               std::uint64_t rounding) {
   extern __shared__ float shared[];
   const std::int64_t C = z.C, tile_floats = kTile * (C + 1);
   float *k = shared, *v = k + tile_floats, *x = v + tile_floats, *dk = x + tile_floats,
@@ -275,8 +277,12 @@ __global__ void __launch_bounds__(kThreads)
   G* to_v = plane_of<G>(gradients, page, 1, kv_head) + row;
   for (std::int64_t j = threadIdx.x; j < keys * C; j += kThreads) {
     const std::int64_t at = j / C * 2 * z.K * C + j % C, from = j / C * (C + 1) + j % C;
-    put(to_k + at, as_float(to_k + at) + dk[from]);
-    put(to_v + at, as_float(to_v + at) + dv[from]);
+    const RowRounding own(rounding, key + j / C);
+    const auto element = static_cast<unsigned>(kv_head * C + j % C);
+    const float dk_sum[1] = {as_float(to_k + at) + dk[from]},
+                dv_sum[1] = {as_float(to_v + at) + dv[from]};
+    store_gradient<1>(dk_sum, own, element, to_k + at);
+    store_gradient<1>(dv_sum, own, static_cast<unsigned>(z.K * C) + element, to_v + at);
   }
 }
 
@@ -360,7 +366,7 @@ void plain_attention_backward(Stream& stream, const PagedAttentionBackward& a) {
       dispatch_activation(a.kv_gradient.dtype, [&](auto gradient) {
         using G = typename decltype(gradient)::type;
         launch(dkv_kernel<kTile, E, G>, grid, 5 * rows + 2 * square, s.handle(), z, a.q_THC.as<E>(),
-               a.dout_THC.as<E>(), lse, delta, kv, gradients, visits);
+               a.dout_THC.as<E>(), lse, delta, kv, gradients, visits, a.rounding);
       });
     });
   });

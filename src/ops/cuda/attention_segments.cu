@@ -7,6 +7,7 @@
 
 #include "device/cuda/check.h"
 #include "ops/cuda/attention_cudnn.h"
+#include "ops/cuda/gradient_pages.cuh"
 #include "ops/cuda/library_context.h"
 #include "ops/cuda/vector_access.cuh"
 
@@ -65,7 +66,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // Pages to or from a contiguous run that holds the same elements in the same order. One block row
-// (blockIdx.y) per page, the last page cut at `elements` of the run.
+// (blockIdx.y) per page, the last page cut at `elements` of the run. Calls f(element, its index in
+// the page, in the run).
 template <class Page, class F>
 __device__ void for_page_elements(std::byte* base, const std::int32_t* slots,
                                   std::int64_t page_bytes, std::int64_t page_elements,
@@ -75,32 +77,46 @@ __device__ void for_page_elements(std::byte* base, const std::int32_t* slots,
   const std::int64_t count = min(page_elements, elements - page * page_elements);
   for (std::int64_t i = (blockIdx.x * static_cast<std::int64_t>(kThreads) + threadIdx.x) * kWide;
        i < count; i += static_cast<std::int64_t>(gridDim.x) * kThreads * kWide)
-    f(at + i, page * page_elements + i);
+    f(at + i, i, page * page_elements + i);
 }
 
 __global__ void __launch_bounds__(kThreads)
     gather_kernel(std::byte* base, const std::int32_t* slots, std::int64_t page_bytes,
                   std::int64_t page_elements, std::int64_t elements, bf16* __restrict__ run) {
-  for_page_elements<const bf16>(
-      base, slots, page_bytes, page_elements, elements,
-      [&](const bf16* page, std::int64_t i) { Packed<bf16, kWide>::load(page).store(run + i); });
+  for_page_elements<const bf16>(base, slots, page_bytes, page_elements, elements,
+                                [&](const bf16* page, std::int64_t, std::int64_t i) {
+                                  Packed<bf16, kWide>::load(page).store(run + i);
+                                });
 }
 
-// pages += run
+// The tokens of a run, for the rounding of their rows.
+struct RunRounding {
+  std::uint64_t key;
+  std::int64_t first_token;
+  unsigned page_tokens, row_elements;  // of a page; of a token's keys and values
+};
+
+// pages += run. Heads are multiples of kWide elements, so an access lies in one row.
 template <class G>
 __global__ void __launch_bounds__(kThreads)
     add_to_pages_kernel(std::byte* base, const std::int32_t* slots, std::int64_t page_bytes,
                         std::int64_t page_elements, std::int64_t elements,
-                        const bf16* __restrict__ run) {
-  for_page_elements<G>(base, slots, page_bytes, page_elements, elements,
-                       [&](G* page, std::int64_t i) {
-                         float x[kWide], y[kWide];
-                         load_floats<kWide>(run + i, x);
-                         load_floats<kWide>(page, y);
+                        const bf16* __restrict__ run, RunRounding rounding) {
+  for_page_elements<G>(
+      base, slots, page_bytes, page_elements, elements,
+      [&](G* page, std::int64_t in_page, std::int64_t i) {
+        float x[kWide], y[kWide];
+        load_floats<kWide>(run + i, x);
+        load_floats<kWide>(page, y);
 #pragma unroll
-                         for (int k = 0; k < kWide; ++k) y[k] += x[k];
-                         store_floats<kWide>(y, page);
-                       });
+        for (int k = 0; k < kWide; ++k) y[k] += x[k];
+        const auto element = static_cast<unsigned>(in_page),
+                   token = element / rounding.row_elements;
+        const RowRounding row(
+            rounding.key,
+            rounding.first_token + std::int64_t{blockIdx.y} * rounding.page_tokens + token);
+        store_gradient<kWide>(y, row, element - token * rounding.row_elements, page);
+      });
 }
 
 dim3 page_grid(std::int64_t pages, std::int64_t page_elements) {
@@ -191,7 +207,7 @@ class Call {
   bf16* gradients_of(const KeyPart& s) const {
     return gradients + s.begin % kv_.page_tokens * kv_.token_stride();
   }
-  void add_gradients(const KeyPart& s, const PagesView& to) const {
+  void add_gradients(const KeyPart& s, const PagesView& to, std::uint64_t rounding) const {
     const std::int64_t P = kv_.page_tokens, first = s.begin / P, end = ceil_div(s.end, P);
     const std::int64_t skipped = s.begin % P * kv_.token_stride();
     // The keys before the segment's first in its first page get nothing.
@@ -204,7 +220,9 @@ class Call {
     dispatch_activation(to.dtype, [&](auto type) {
       using G = typename decltype(type)::type;
       add_to_pages_kernel<G><<<grid, kThreads, 0, handle()>>>(
-          to.base, slots, to.page_bytes, P * kv_.token_stride(), elements, gradients);
+          to.base, slots, to.page_bytes, P * kv_.token_stride(), elements, gradients,
+          RunRounding{rounding, first * P, static_cast<unsigned>(P),
+                      static_cast<unsigned>(kv_.token_stride())});
     });
     LS_CUDA_LAUNCHED();
   }
@@ -297,7 +315,7 @@ bool segmented_attention_backward(Stream& stream, const PagedAttentionBackward& 
                            .dk = dk,
                            .dv = dk + a.kv.row_elements()},
                           pass);
-    call.add_gradients(s, a.kv_gradient);
+    call.add_gradients(s, a.kv_gradient, a.rounding);
     if (single) return;
     const std::int64_t n = call.T * call.H * call.C;
     add_dq_kernel<<<grid_size(ceil_div(n, kThreads * 4)), kThreads, 0, call.handle()>>>(

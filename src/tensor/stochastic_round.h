@@ -1,0 +1,51 @@
+// Stochastic rounding of F32 to BF16: up or down with probabilities that make the expected value
+// exact. The random bits are a pure function of a key and a place, so they repeat on every device
+// and in any order. Integers alone, for the host and, as constexpr, for kernels.
+#pragma once
+
+#include <cstdint>
+
+namespace longstride {
+
+// The key of number `number` below `key`: mixed(mixed(seed, step), sequence) has no visible
+// relation to that of another step. (The step of splitmix64.)
+constexpr std::uint64_t mixed(std::uint64_t key, std::int64_t number) {
+  std::uint64_t x = key + (static_cast<std::uint64_t>(number) + 1) * 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+// The random bits of one token's row in a page, keys and values counted through: [2][K][C].
+class RowRounding {
+ public:
+  constexpr RowRounding(std::uint64_t key, std::int64_t token) : key_(mixed(key, token)) {}
+
+  // For elements 2 * pair (the low 16 bits) and 2 * pair + 1. One 32-bit mix for both: it is paid
+  // for every pair of elements, the 64-bit one of the key only once a row.
+  constexpr std::uint32_t bits_of_pair(std::uint32_t pair) const {
+    std::uint32_t x = pair ^ static_cast<std::uint32_t>(key_);
+    x = (x ^ (x >> 16)) * 0x7feb352du;
+    // The key's other half, or rows whose low halves are close would be permutations of each other.
+    x = ((x ^ (x >> 15)) + static_cast<std::uint32_t>(key_ >> 32)) * 0x846ca68bu;
+    return x ^ (x >> 16);
+  }
+  constexpr std::uint32_t bits_of(std::uint32_t element) const {
+    return (bits_of_pair(element / 2) >> (element % 2 * 16)) & 0xffffu;
+  }
+
+ private:
+  std::uint64_t key_;
+};
+
+// The bits of a BF16 next to the F32 with the bits `f32`, given 16 random bits. What BF16
+// represents stays as it is, infinities too, and NaN stays NaN. Beyond the largest finite BF16
+// there is only infinity: such numbers go towards zero.
+constexpr std::uint16_t stochastic_bf16(std::uint32_t f32, std::uint32_t random) {
+  const std::uint32_t magnitude = f32 & 0x7fffffffu;
+  const std::uint32_t nan = magnitude > 0x7f800000u ? 0x40u : 0u;
+  const std::uint32_t added = magnitude < 0x7f7f0000u ? random : 0u;
+  return static_cast<std::uint16_t>(((f32 + added) >> 16) | nan);
+}
+
+}  // namespace longstride
