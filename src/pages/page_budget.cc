@@ -96,20 +96,28 @@ PageSpread spread_pages(const SequenceLayout& layout, const StepSchedule& schedu
                       text(std::max<std::int64_t>(budget.device, 0)), layout.tokens, text(needed)),
           "raise memory.gpu (--page-memory in bench step), shorten the context, or make the chunk "
           "smaller");
-    // Room to compute, come and leave at once for both kinds first; then shares of the rest in
-    // proportion to what is missing.
-    const bool all_stream = budget.device >= streaming;
-    const std::int64_t from_bytes = all_stream ? streaming : needed,
-                       to_bytes = all_stream ? all : streaming;
-    const double share = to_bytes == from_bytes ? 1.0
-                                                : static_cast<double>(budget.device - from_bytes) /
-                                                      static_cast<double>(to_bytes - from_bytes);
-    const auto grown = [&](std::int64_t least_pages, std::int64_t most) {
-      const std::int64_t streams = std::min(kUsesAtOnce * least_pages, most);
-      return all_stream ? between(streams, most, share) : between(least_pages, streams, share);
-    };
-    room.kv_pages = grown(least.kv, room.kv_pages);
-    room.gradient_pages = grown(least.gradients, room.gradient_pages);
+    // Room to compute, come and leave at once for both kinds first.
+    const Needed most{room.kv_pages, room.gradient_pages},
+        streams{std::min(kUsesAtOnce * least.kv, most.kv),
+                std::min(kUsesAtOnce * least.gradients, most.gradients)};
+    if (budget.device < streaming) {
+      const double share = static_cast<double>(budget.device - needed) /
+                           static_cast<double>(std::max<std::int64_t>(1, streaming - needed));
+      room.kv_pages = between(least.kv, streams.kv, share);
+      room.gradient_pages = between(least.gradients, streams.gradients, share);
+    } else {
+      // Then the smaller kind stays: few bytes save many copies.
+      std::int64_t rest = budget.device - streaming;
+      const auto grow = [&](std::int64_t from, std::int64_t to, std::int64_t page_bytes) {
+        const std::int64_t pages = std::min(to - from, rest / page_bytes);
+        rest -= pages * page_bytes;
+        return from + pages;
+      };
+      const bool kv_first = most.kv * kv_page <= most.gradients * gradient_page;
+      if (kv_first) room.kv_pages = grow(streams.kv, most.kv, kv_page);
+      room.gradient_pages = grow(streams.gradients, most.gradients, gradient_page);
+      if (!kv_first) room.kv_pages = grow(streams.kv, most.kv, kv_page);
+    }
   }
   spread.kv_bytes = room.kv_pages * kv_page;
   spread.gradient_bytes = room.gradient_pages * gradient_page;

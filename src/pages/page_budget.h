@@ -29,8 +29,8 @@ std::int64_t streaming_device_bytes(const SequenceLayout& layout, const StepSche
 std::int64_t least_device_bytes(const SequenceLayout& layout, const StepSchedule& schedule,
                                 const KvShape& shape);
 
-// K/V and gradients get what is computed on at once, then what streaming takes, and of the rest of
-// the device shares in proportion to what they lack. Host memory is filled before the disk. Throws
+// K/V and gradients get what is computed on at once, then what streaming takes; of the rest of the
+// device first the kind that is less. Host memory is filled before the disk. Throws
 // Error, with the numbers, where the budgets are too small.
 PageSpread spread_pages(const SequenceLayout& layout, const StepSchedule& schedule,
                         const KvShape& shape, const PageBudget& budget);

@@ -71,6 +71,19 @@ TEST(SpreadPages, AWindowNeedsLittle) {
             4 * kShape.page_bytes() + 4 * kShape.gradient_page_bytes());
 }
 
+// In a window few gradient pages exist at once, and they come and go all the time: they stay first.
+TEST(SpreadPages, TheSmallerKindStaysFirst) {
+  const SequenceLayout layout{640, 8, 4, {0}};
+  const StepSchedule schedule = make_step_schedule(layout, {{8, 8, 8}, 1});
+  const std::int64_t streaming = streaming_device_bytes(layout, schedule, kShape);
+  const PageSpread s = spread_pages(
+      layout, schedule, kShape,
+      {.device = streaming + schedule.peak_gradient_pages * kShape.gradient_page_bytes()});
+  EXPECT_EQ(s.room.gradient_pages, schedule.peak_gradient_pages);
+  EXPECT_LT(s.room.kv_pages, schedule.peak_kv_pages);
+  EXPECT_EQ(s.room.gradient_away.blocks(), 0);
+}
+
 // Where keys are cut into parts, what is needed at once does not grow with the context.
 TEST(SpreadPages, PartsNeedTheSameForEveryContext) {
   std::int64_t before = 0;
