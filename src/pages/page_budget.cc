@@ -15,25 +15,25 @@ struct Needed {
   std::int64_t kv = 0, gradients = 0;
 };
 
-// Blocks of `per` pages that a part touches; where documents begin elsewhere, parts may as well, so
-// the most that one of its length can.
-std::int64_t blocks_of(const KeyPart& part, std::int64_t page_tokens, std::int64_t per) {
-  const std::int64_t begin = part.begin / page_tokens,
-                     end = (part.end + page_tokens - 1) / page_tokens;
-  return part.is_all() ? (end + per - 1) / per - begin / per : (end - begin + per - 2) / per + 1;
+// Pages of the blocks that a part touches. What is cut may begin within a block, so the most that a
+// part of its length can; and where documents begin anywhere, be a chunk longer.
+std::int64_t pages_touched(const SequenceLayout& layout, const KeyPart& part, bool packed) {
+  const std::int64_t P = layout.page_tokens, per = layout.chunk_tokens / P, begin = part.begin / P,
+                     end = (part.end + P - 1) / P, blocks = (layout.pages() + per - 1) / per;
+  if (part.is_all()) return ((end + per - 1) / per - begin / per) * per;
+  return std::min((end - begin + (packed ? per : 0) + per - 2) / per + 1, blocks) * per;
 }
 
 // What one use needs: a part of a task's visited pages, whole blocks of them, and with it the pages
 // that the task appends.
 Needed largest_use(const SequenceLayout& layout, const StepSchedule& schedule) {
-  const std::int64_t P = layout.page_tokens, per = layout.chunk_tokens / P;
   Needed largest;
   for (const Episode& episode : schedule.episodes)
     for (const Task& task : episode.tasks) {
       const std::int64_t own = task.append ? task.appended.size() : 0;
       largest.kv = std::max(largest.kv, own);
       for (const KeyPart& part : task.parts) {
-        const std::int64_t pages = blocks_of(part, P, per) * per;
+        const std::int64_t pages = pages_touched(layout, part, schedule.packed);
         largest.kv = std::max(largest.kv, pages + (part.last ? 0 : own));
         if (task.kind == TaskKind::kLayerBackward)
           largest.gradients = std::max(largest.gradients, pages);

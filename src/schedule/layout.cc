@@ -35,6 +35,12 @@ std::int64_t SequenceLayout::document_start(std::int64_t t) const {
   return *std::prev(std::upper_bound(document_starts.begin(), document_starts.end(), t));
 }
 
+std::int64_t SequenceLayout::tokens_before_documents(std::int64_t chunk) const {
+  const std::int64_t begin = chunk_begin(chunk), size = chunk_size(chunk);
+  const auto next = std::upper_bound(document_starts.begin(), document_starts.end(), begin);
+  return next == document_starts.end() ? size : std::min(size, *next - begin);
+}
+
 std::int64_t SequenceLayout::first_visible(std::int64_t t, std::int64_t window) const {
   const std::int64_t start = document_start(t);
   return window == 0 ? start : std::max(start, t - window + 1);

@@ -30,6 +30,9 @@ struct SequenceLayout {
   PageRun chunk_pages(std::int64_t chunk) const;
   // Start of the document that token t belongs to.
   std::int64_t document_start(std::int64_t t) const;
+  // How many of the chunk's tokens come before the first document that begins behind the first of
+  // them: all where there is none.
+  std::int64_t tokens_before_documents(std::int64_t chunk) const;
   // The first key that query t sees; window 0 means all of its document. Never decreases with t.
   std::int64_t first_visible(std::int64_t t, std::int64_t window) const;
   // Pages that the chunk's queries visit in a layer with this window, its own included.

@@ -18,6 +18,7 @@ class Builder {
   StepSchedule build() {
     const std::int64_t chunks = layout_.chunks(), kept = std::min(options_.keep_chunks, chunks),
                        replayed = chunks - kept;
+    result_.packed = options_.packed;
     for (std::int64_t c = 0; c < replayed; ++c) {
       begin(EpisodeKind::kForward, 1);
       forward(c, false, true);
@@ -56,11 +57,16 @@ class Builder {
     return result_.episodes.back().tasks.emplace_back(task);
   }
 
-  // Only where all queries see from the same key on can their keys be cut.
+  // Only where all queries that see keys before the chunk see from the same one on can their keys
+  // be cut.
   std::vector<KeyPart> parts(std::int64_t chunk, std::int64_t window, KeyCut cut) const {
     const std::int64_t begin = layout_.chunk_begin(chunk), size = layout_.chunk_size(chunk),
-                       first = layout_.first_visible(begin, window);
-    if (layout_.first_visible(begin + size - 1, window) != first) cut = {};
+                       first = layout_.first_visible(begin, window),
+                       same = layout_.tokens_before_documents(chunk);
+    if (layout_.first_visible(begin + same - 1, window) != first)
+      cut = {};
+    else if (same < size)
+      cut = cut_with_documents(cut, begin + size - first);
     std::vector<KeyPart> parts;
     for_key_parts(first, begin, size, layout_.page_tokens, cut,
                   [&](const KeyPart& part) { parts.push_back(part); });

@@ -55,12 +55,15 @@ struct StepSchedule {
   std::vector<Episode> episodes;
   std::int64_t peak_kv_pages = 0;        // over all layers, at the same time
   std::int64_t peak_gradient_pages = 0;  // likewise; a gradient page lives from its first touch
+  bool packed = false;                   // as in the options
 };
 
 struct ScheduleOptions {
   std::vector<std::int64_t> windows;  // one per layer, 0 = dense
   std::int64_t keep_chunks = 1;  // how many of the last chunks keep their activations, at least 1
   KeyCut forward_cut = {}, backward_cut = {};  // of what a whole chunk sees from one key on
+  // The schedule stands for those of all sequences of its length, wherever documents begin.
+  bool packed = false;
 };
 
 StepSchedule make_step_schedule(const SequenceLayout& layout, const ScheduleOptions& options);

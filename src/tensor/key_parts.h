@@ -23,9 +23,18 @@ struct KeyCut {
   std::int64_t tokens = 0;
   bool from_first_page = false;  // multiples count from the first key's page, else from key 0
   bool own_apart = false;        // the chunk's own keys are a part of their own
+  bool documents_apart = false;  // they are where documents begin within the chunk
 
   bool operator==(const KeyCut&) const = default;
 };
+
+// Where documents begin within a chunk, only its first queries see keys before it. `keys` are those
+// from the first of them to the chunk's end: what is no longer than a part is not cut.
+constexpr KeyCut cut_with_documents(KeyCut cut, std::int64_t keys) {
+  if (keys <= cut.tokens) return {};
+  cut.own_apart = cut.own_apart || cut.documents_apart;
+  return cut;
+}
 
 // Calls f(KeyPart) for the parts of keys [first_key, chunk_begin + tokens), in order.
 template <class F>

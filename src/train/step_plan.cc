@@ -72,7 +72,7 @@ StepPlan plan_step(const Device& runs_on, const ModelConfig& config,
   // A chunk larger than the context is the whole of it.
   SequenceLayout layout{options.max_tokens, numerics.chunk_tokens, numerics.page_tokens, {0}};
   ScheduleOptions cuts = schedule_options(runs_on.kind(), config, numerics, options.keep_chunks);
-  if (options.packed) cuts.forward_cut = cuts.backward_cut = {};
+  cuts.packed = options.packed;
   const StepSchedule schedule = make_step_schedule(layout, cuts);
   const KvShape shape = kv_shape(config, numerics);
   const PageSpread spread = spread_pages(layout, schedule, shape, options.pages);

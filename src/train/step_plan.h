@@ -23,9 +23,7 @@ struct StepOptions {
   bool rebuild_feed_forward =
       false;  // gate and up are never kept: less workspace, more arithmetic, the same bits
   PageBudget pages = {};
-  // Documents may begin inside chunks. What such a chunk sees is not cut into parts, so that the
-  // device has to hold one layer's pages.
-  bool packed = false;
+  bool packed = false;             // documents may begin inside chunks
   MakeMover make_mover = nullptr;  // null: the device's own
 };
 

@@ -89,17 +89,19 @@ class PartsCheck {
   template <class F>
   void each(bool in_parts, bool backward, const F& f) {
     if (!in_parts) return f(KeyPart{}, slots_);
-    const KeyCut cut = ops::paged_attention_cut(device_.kind(), {shape(), backward, case_.exact});
-    const std::int64_t begin = case_.layout.chunk_begin(chunk_), P = case_.layout.page_tokens;
+    KeyCut cut = ops::paged_attention_cut(device_.kind(), {shape(), backward, case_.exact});
+    const std::int64_t begin = case_.layout.chunk_begin(chunk_), P = case_.layout.page_tokens,
+                       first = case_.layout.first_visible(begin, 0);
+    if (case_.layout.tokens_before_documents(chunk_) < T_)
+      cut = cut_with_documents(cut, begin + T_ - first);
     std::size_t count = 0;
-    for_key_parts(
-        case_.layout.first_visible(begin, 0), begin, T_, P, cut, [&](const KeyPart& part) {
-          ++count;
-          std::vector<std::int32_t> table(slots_.size(), noise_);
-          for (std::int64_t page = part.begin / P; page * P < part.end; ++page)
-            table[static_cast<std::size_t>(page)] = slots_[static_cast<std::size_t>(page)];
-          f(part, table);
-        });
+    for_key_parts(first, begin, T_, P, cut, [&](const KeyPart& part) {
+      ++count;
+      std::vector<std::int32_t> table(slots_.size(), noise_);
+      for (std::int64_t page = part.begin / P; page * P < part.end; ++page)
+        table[static_cast<std::size_t>(page)] = slots_[static_cast<std::size_t>(page)];
+      f(part, table);
+    });
     EXPECT_GE(count, case_.least_parts);
   }
   ops::PagedAttentionShape shape() const {

@@ -15,6 +15,31 @@ TEST(AttentionParts, TheSameBitsOnTheCpu) {
     }
 }
 
+TEST(AttentionParts, TheSameBitsWhereDocumentsBegin) {
+  const auto device = make_cpu_device();
+  for (const std::int64_t page : {16, 24, 64})
+    for (const std::int64_t start : {0, 1, 700}) {
+      const std::int64_t chunk = page * 7, begin = 20 * chunk, tokens = begin + 5 * page + 3;
+      // Two in the chunk; one from its second token on; one in its last.
+      for (const std::vector<std::int64_t>& within :
+           {std::vector<std::int64_t>{begin + page + 3, begin + page + 9},
+            std::vector<std::int64_t>{begin + 1}, std::vector<std::int64_t>{tokens - 1}}) {
+        SequenceLayout layout{tokens, chunk, page, {0}};
+        if (start > 0) layout.document_starts.push_back(start);
+        for (const std::int64_t at : within) layout.document_starts.push_back(at);
+        for (const DType gradient : {DType::kF32, DType::kBF16})
+          PartsCheck(*device, {.layout = layout, .gradient = gradient}).run();
+      }
+    }
+}
+
+TEST(KeyParts, ChunksInWhichDocumentsBeginAreCutOnlyWhereTheyAreLong) {
+  constexpr KeyCut kCut{.tokens = 64, .documents_apart = true};
+  static_assert(cut_with_documents(kCut, 64) == KeyCut{});
+  static_assert(cut_with_documents(kCut, 65) ==
+                KeyCut{.tokens = 64, .own_apart = true, .documents_apart = true});
+}
+
 TEST(KeyParts, CoverEverythingOnce) {
   for (const KeyCut& cut : {KeyCut{}, KeyCut{.tokens = 64}, KeyCut{.tokens = 64, .own_apart = true},
                             KeyCut{.tokens = 32, .from_first_page = true}})

@@ -15,5 +15,20 @@ TEST_F(AttentionParts, TheSameBits) {
   }
 }
 
+TEST_F(AttentionParts, TheSameBitsWhereDocumentsBegin) {
+  const std::int64_t begin = 32'768 * 2, tokens = begin + 300;
+  for (const std::vector<std::int64_t>& starts :
+       {std::vector<std::int64_t>{0, begin + 150, begin + 200},
+        std::vector<std::int64_t>{0, 33'001, begin + 1}, std::vector<std::int64_t>{0, tokens - 1}})
+    for (const DType gradient : {DType::kF32, DType::kBF16})
+      PartsCheck(gpu(), {.layout = {tokens, 512, 128, starts},
+                         .H = 4,
+                         .K = 1,
+                         .C = 64,
+                         .compute = DType::kBF16,
+                         .gradient = gradient})
+          .run();
+}
+
 }  // namespace
 }  // namespace longstride

@@ -74,16 +74,20 @@ TEST(TiersOnCuda, EveryTierGivesTheSameBits) {
   for (const auto& [seed, gradient_pages] : {std::pair<std::uint64_t, const char*>{0, "f32"},
                                              {1, "f32"},
                                              {2, "f32"},
+                                             {3, "f32"},
                                              {0, "bf16"},
-                                             {1, "bf16"}}) {
+                                             {1, "bf16"},
+                                             {3, "bf16"}}) {
     Random random(seed, 5);
     RandomCase c;
     c.config = random_config(random);
     c.config.head_size = 64;
-    // Dense and longer than a segment; windows; documents.
+    // Dense and longer than a segment; windows; documents; documents behind more than a segment.
     for (std::int64_t& window : c.config.windows) window = seed == 1 ? 300 : 0;
-    fill_sequence(c, random, seed == 0 ? 40'000 : 9'000, seed == 2 ? 3 : 1, 0);
-    const std::int64_t chunk = seed == 0 ? 2'048 : 512;
+    const bool is_long = seed == 0 || seed == 3;
+    fill_sequence(c, random, is_long ? 40'000 : 9'000, seed == 2 ? 3 : 1, 0);
+    if (seed == 3) c.document_starts = {0, 34'500, 35'001};
+    const std::int64_t chunk = is_long ? 2'048 : 512;
     ParameterSet weights(*gpu, c.config, DType::kBF16, "weights");
     initialize_random(weights, c.config, seed);
     const NumericsRecord numerics =
@@ -92,7 +96,7 @@ TEST(TiersOnCuda, EveryTierGivesTheSameBits) {
     EXPECT_EQ(resident.moved.in, 0);
     const SequenceLayout layout{static_cast<std::int64_t>(c.tokens.size()), chunk, 128, {0}};
     ScheduleOptions cuts = schedule_options(gpu->kind(), c.config, numerics, 1);
-    if (c.document_starts.size() > 1) cuts.forward_cut = cuts.backward_cut = {};
+    cuts.packed = c.document_starts.size() > 1;
     const std::int64_t least =
         least_device_bytes(layout, make_step_schedule(layout, cuts), kv_shape(c.config, numerics));
     constexpr std::int64_t kAll = PageBudget::kAll;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/random.h"
 #include "tests/data/temp_directory.h"
 
 namespace longstride {
@@ -100,6 +101,45 @@ TEST(SpreadPages, PartsNeedTheSameForEveryContext) {
     }
     before = streaming;
   }
+}
+
+// A plan that is made before documents are known has room for every part of every sequence.
+TEST(SpreadPages, PartsOfPackedDocumentsFitThePlan) {
+  std::int64_t with_documents = 0;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    Random random(seed, 5);
+    const auto up_to = [&](std::int64_t n) {
+      return 1 + static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(n)));
+    };
+    const std::int64_t page = 4, chunk = page * up_to(5);
+    SequenceLayout layout{up_to(40) * page + up_to(page), chunk, page, {0}};
+    const auto cut = [&] {
+      return KeyCut{.tokens = page * up_to(12),
+                    .from_first_page = random.below(2) == 0,
+                    .own_apart = random.below(2) == 0,
+                    .documents_apart = random.below(2) == 0};
+    };
+    ScheduleOptions options{{0, up_to(50)}, 1, cut(), cut(), true};
+    const std::int64_t least =
+        least_device_bytes(layout, make_step_schedule(layout, options), kShape);
+    for (std::int64_t at = up_to(60); at < layout.tokens; at += up_to(60))
+      layout.document_starts.push_back(at);
+    const std::int64_t per = chunk / page;
+    std::int64_t kv = 0, gradients = 0;
+    for (const Episode& episode : make_step_schedule(layout, options).episodes)
+      for (const Task& task : episode.tasks)
+        for (const KeyPart& part : task.parts) {
+          const std::int64_t first = part.begin / chunk, end = (part.end + chunk - 1) / chunk,
+                             pages = std::min((end - first) * per, layout.pages() - first * per);
+          kv = std::max(kv, pages + (part.last ? 0 : task.appended.size()));
+          if (task.kind == TaskKind::kLayerBackward) gradients = std::max(gradients, pages);
+          with_documents += !part.is_all() && layout.tokens_before_documents(task.chunk) <
+                                                  layout.chunk_size(task.chunk);
+        }
+    EXPECT_LE(kv * kShape.page_bytes() + gradients * kShape.gradient_page_bytes(), least)
+        << "seed " << seed;
+  }
+  EXPECT_GT(with_documents, 1000);
 }
 
 }  // namespace

@@ -290,7 +290,8 @@ std::vector<OpCase> paged_attention_cases() {
         Attention{130, 2, 1, 128, 64, 448, 0, 0, 2}, Attention{160, 2, 1, 128, 128, 384, 200},
         Attention{160, 6, 2, 64, 128, 256, 0, 350}, Attention{140, 3, 1, 96, 128, 256, 0, 0, 2},
         Attention{90, 3, 1, 128, 48, 144, 0, 190}, Attention{130, 2, 2, 72, 64, 128, 50},
-        Attention{128, 4, 2, 64, 64, 256, 0, 100}, Attention{40, 2, 1, 64, 128, 33024}}) {
+        Attention{128, 4, 2, 64, 64, 256, 0, 100}, Attention{40, 2, 1, 64, 128, 33024},
+        Attention{40, 2, 1, 64, 128, 33024, 0, 33040}}) {
     a.compute = DType::kBF16;
     for (bool in_order : {false, true}) {
       a.in_order = in_order;
@@ -302,11 +303,12 @@ std::vector<OpCase> paged_attention_cases() {
       }
     }
   }
-  // Dense, a window, documents, every second page.
+  // Dense, a window, documents (little or much before the chunk), every second page.
   for (Attention a :
        {Attention{4096, 28, 4, 128, 128, 0}, Attention{4096, 28, 4, 128, 128, 61440},
         Attention{4096, 28, 4, 128, 128, 8192, 1024},
         Attention{4096, 28, 4, 128, 128, 8192, 0, 10240},
+        Attention{4096, 28, 4, 128, 128, 61440, 0, 63488},
         Attention{4096, 28, 4, 128, 128, 28672, 0, 0, 2},
         Attention{4096, 16, 4, 64, 128, 8192, 1024}, Attention{4096, 16, 4, 96, 128, 8192, 1024},
         Attention{4096, 16, 4, 256, 128, 8192, 1024}}) {

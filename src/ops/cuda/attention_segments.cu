@@ -1,5 +1,9 @@
 // Segmented attention around cuDNN's kernels.
 //   T queries   H query heads   K KV heads   C head size   S keys of a segment
+//
+// Where documents begin within the chunk, only its first queries see what is before it. cuDNN
+// computes the segments of that for all queries, so that shapes do not depend on where documents
+// begin, and the others' results are left out; the chunk's own keys go to our matrix kernels.
 #include "ops/cuda/attention_segments.h"
 
 #include <algorithm>
@@ -7,6 +11,8 @@
 
 #include "device/cuda/check.h"
 #include "ops/cuda/attention_cudnn.h"
+#include "ops/cuda/attention_matrix.h"
+#include "ops/cuda/attention_merge.h"
 #include "ops/cuda/gradient_pages.cuh"
 #include "ops/cuda/library_context.h"
 #include "ops/cuda/vector_access.cuh"
@@ -18,52 +24,6 @@ using longstride::cuda::cuda_stream;
 
 constexpr int kThreads = 256;
 constexpr int kWide = vector_width<bf16>;
-
-// out = partial, or merged with what was summed before; rows are (token, head), one per warp.
-__global__ void __launch_bounds__(kThreads)
-    merge_kernel(const bf16* __restrict__ partial_THC, const float* __restrict__ partial_lse_HT,
-                 float* __restrict__ sum_THC, float* __restrict__ lse_HT,
-                 bf16* __restrict__ out_THC, std::int64_t T, std::int64_t H, std::int64_t C,
-                 bool first, bool last) {
-  const std::int64_t row = (blockIdx.x * static_cast<std::int64_t>(kThreads) + threadIdx.x) / 32;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  if (row >= T * H) return;
-  const std::int64_t stat = row % H * T + row / H;
-  const float theirs = partial_lse_HT[stat], ours = first ? -INFINITY : lse_HT[stat];
-  const float top = fmaxf(theirs, ours);
-  const float sum = expf(theirs - top) + expf(ours - top), lse = top + logf(sum);
-  const float new_share = expf(theirs - lse), old_share = first ? 0.0f : expf(ours - lse);
-  for (std::int64_t c = lane * 4; c < C; c += 128) {
-    float x[4], y[4] = {};
-    load_floats<4>(partial_THC + row * C + c, x);
-    if (!first) load_floats<4>(sum_THC + row * C + c, y);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) y[i] = x[i] * new_share + y[i] * old_share;
-    if (last)
-      store_floats<4>(y, out_THC + row * C + c);
-    else
-      store_floats<4>(y, sum_THC + row * C + c);
-  }
-  __syncwarp();
-  if (lane == 0) lse_HT[stat] = lse;
-}
-
-// sum = (or +=) partial; where `last`, the rounded sum goes to `out` instead.
-__global__ void __launch_bounds__(kThreads)
-    add_dq_kernel(const bf16* __restrict__ partial, float* __restrict__ sum, bf16* __restrict__ out,
-                  std::int64_t n, bool first, bool last) {
-  const std::int64_t i = (blockIdx.x * static_cast<std::int64_t>(kThreads) + threadIdx.x) * 4;
-  if (i >= n) return;
-  float x[4], y[4] = {};
-  load_floats<4>(partial + i, x);
-  if (!first) load_floats<4>(sum + i, y);
-#pragma unroll
-  for (int k = 0; k < 4; ++k) y[k] += x[k];
-  if (last)
-    store_floats<4>(y, out + i);
-  else
-    store_floats<4>(y, sum + i);
-}
 
 // Pages to or from a contiguous run that holds the same elements in the same order. One block row
 // (blockIdx.y) per page, the last page cut at `elements` of the run. Calls f(element, its index in
@@ -140,19 +100,21 @@ std::int64_t floats_for(std::int64_t elements, DType t) {
 class Call {
  public:
   Call(Stream& stream, const ConstView& q_THC, const PagesView& kv, const VisitsView& visits,
-       std::int64_t first_key, const KeyCut& cut, const KeyPart& part, float scale,
+       const SeenKeys& seen, const KeyCut& cut, const KeyPart& part, float scale,
        const View& scratch)
       : stream_(cuda_stream(stream)),
         cudnn_(libraries_of(stream).attention(stream)),
         kv_(kv),
         visits_(visits),
-        first_key_(first_key),
+        seen_(seen),
         cut_(cut),
         part_(part),
         scale_(scale),
         T(q_THC.dim(0)),
         H(q_THC.dim(1)),
-        C(q_THC.dim(2)) {
+        C(q_THC.dim(2)),
+        documents(seen.queries < T) {
+    if (documents) cut_ = cut_with_documents(cut, visits.chunk_begin + T - seen.first);
     float* at = scratch.as<float>();
     const auto take = [&](std::int64_t floats) { return std::exchange(at, at + floats); };
     sum = take(floats_for(T * H * C, DType::kF32));
@@ -160,6 +122,9 @@ class Call {
     partial_lse = take(floats_for(T * H, DType::kF32));
     staged_ = reinterpret_cast<bf16*>(take(floats_for(segment_elements(), DType::kBF16)));
     gradients = reinterpret_cast<bf16*>(take(floats_for(segment_elements(), DType::kBF16)));
+    const std::int64_t floats =
+        matrix_attention_scratch_elements({T, H, kv.kv_heads, C, kv.page_tokens, q_THC.dtype()});
+    own_scratch_ = View(take(floats_for(floats, DType::kF32)), DType::kF32, {floats});
     LS_CHECK(at - scratch.as<float>() <= scratch.elements(), "scratch {}", scratch.elements());
   }
 
@@ -173,8 +138,10 @@ class Call {
     return {T, s.end - s.begin, H, kv_.kv_heads, C, kv_.token_stride(), s.last, scale_};
   }
   bool supported(Pass pass) const {
-    bool good = true;
+    // Where documents begin and little is before the chunk, one call of our kernels does it all.
+    bool good = !documents || cut_.own_apart;
     each_segment([&](const KeyPart& s) {
+      if (of_documents(s)) return;
       good = good &&
              (s.end - s.begin / kv_.page_tokens * kv_.page_tokens) * kv_.token_stride() <=
                  segment_elements() &&
@@ -184,9 +151,27 @@ class Call {
   }
   template <class F>
   void each_segment(const F& f) const {
-    for_key_parts(first_key_, visits_.chunk_begin, T, kv_.page_tokens, cut_, [&](const KeyPart& s) {
-      if (s.begin >= part_.begin && s.end <= part_.end) f(s);
-    });
+    for_key_parts(seen_.first, visits_.chunk_begin, T, kv_.page_tokens, cut_,
+                  [&](const KeyPart& s) {
+                    if (s.begin >= part_.begin && s.end <= part_.end) f(s);
+                  });
+  }
+
+  // Whether the segment is the chunk's own keys, and documents begin there.
+  bool of_documents(const KeyPart& s) const { return documents && s.last; }
+  // Queries that see some of the segment, and those that have a sum from the segments before it.
+  std::int64_t queries_of(const KeyPart& s) const { return s.last ? T : seen_.queries; }
+  std::int64_t queries_before(const KeyPart& s) const { return s.first ? 0 : seen_.queries; }
+
+  // The call for the chunk's own keys, by our kernels: results go where cuDNN's of a segment go.
+  template <class Args>
+  Args own_keys(const Args& all, OwnVisits& visits) const {
+    visits.build(visits_, T, kv_.page_tokens);
+    Args own = all;
+    own.visits = visits.view();
+    own.scratch = own_scratch_;
+    own.part = {};
+    return own;
   }
 
   // The segment's keys, one after another; its values follow each key.
@@ -232,14 +217,16 @@ class Call {
   CudnnAttention& cudnn_;
   const PagesView& kv_;
   const VisitsView& visits_;
-  std::int64_t first_key_;
+  SeenKeys seen_;
   KeyCut cut_;
   KeyPart part_;
   float scale_;
   bf16* staged_;
+  View own_scratch_;  // of our kernels
 
  public:
   const std::int64_t T, H, C;
+  const bool documents;      // begin within the chunk
   float *sum, *partial_lse;  // of results that are merged
   bf16 *partial, *gradients;
 };
@@ -252,7 +239,8 @@ std::int64_t segmented_attention_scratch_elements(const PagedAttentionShape& s) 
       run = (kSegmentTokens + s.tokens + s.page_tokens) * 2 * s.kv_heads * s.head_size;
   return floats_for(rows * s.head_size, DType::kF32) +
          floats_for(rows * s.head_size, DType::kBF16) + floats_for(rows, DType::kF32) +
-         2 * floats_for(run, DType::kBF16);
+         2 * floats_for(run, DType::kBF16) +
+         floats_for(matrix_attention_scratch_elements(s), DType::kF32);
 }
 
 void reserve_segmented_attention(Stream& stream, const PagedAttentionReserve& a) {
@@ -273,11 +261,30 @@ void reserve_segmented_attention(Stream& stream, const PagedAttentionReserve& a)
 }
 
 bool segmented_attention_forward(Stream& stream, const PagedAttentionForward& a,
-                                 std::int64_t first_key) {
-  const Call call(stream, a.q_THC, a.kv, a.visits, first_key, segment_cut(false, a.exact), a.part,
+                                 const SeenKeys& seen) {
+  const Call call(stream, a.q_THC, a.kv, a.visits, seen, segment_cut(false, a.exact), a.part,
                   a.scale, a.scratch);
   if (!call.supported(Pass::kForward)) return false;
+  const auto merge = [&](const KeyPart& s) {
+    merge_attention(stream, {.partial_THC = call.partial,
+                             .partial_lse_HT = call.partial_lse,
+                             .sum_THC = call.sum,
+                             .lse_HT = a.lse_HT.as<float>(),
+                             .out_THC = s.last ? a.out_THC.as<bf16>() : nullptr,
+                             .tokens = call.T,
+                             .heads = call.H,
+                             .head_size = call.C,
+                             .queries = call.queries_of(s),
+                             .queries_before = call.queries_before(s)});
+  };
   call.each_segment([&](const KeyPart& s) {
+    if (call.of_documents(s)) {
+      PagedAttentionForward own = call.own_keys(a, libraries_of(stream).own_visits());
+      own.out_THC = View(call.partial, DType::kBF16, a.out_THC.shape());
+      own.lse_HT = View(call.partial_lse, DType::kF32, a.lse_HT.shape());
+      matrix_attention_forward(stream, own);
+      return merge(s);
+    }
     const bf16* k = call.keys(s);
     const bool single = s.is_all();
     call.cudnn().forward(call.shape(s), {.q = a.q_THC.data(),
@@ -285,22 +292,37 @@ bool segmented_attention_forward(Stream& stream, const PagedAttentionForward& a,
                                          .v = k + a.kv.row_elements(),
                                          .out = single ? a.out_THC.data() : call.partial,
                                          .lse = single ? a.lse_HT.as<float>() : call.partial_lse});
-    if (single) return;
-    merge_kernel<<<grid_size(ceil_div(call.T * call.H * 32, kThreads)), kThreads, 0,
-                   call.handle()>>>(call.partial, call.partial_lse, call.sum, a.lse_HT.as<float>(),
-                                    a.out_THC.as<bf16>(), call.T, call.H, call.C, s.first, s.last);
-    LS_CUDA_LAUNCHED();
+    if (!single) merge(s);
   });
   return true;
 }
 
 bool segmented_attention_backward(Stream& stream, const PagedAttentionBackward& a,
-                                  std::int64_t first_key) {
-  const Call call(stream, a.q_THC, a.kv, a.visits, first_key, segment_cut(true, a.exact), a.part,
+                                  const SeenKeys& seen) {
+  const Call call(stream, a.q_THC, a.kv, a.visits, seen, segment_cut(true, a.exact), a.part,
                   a.scale, a.scratch);
   const Pass pass = a.exact ? Pass::kExactBackward : Pass::kFastBackward;
   if (!call.supported(pass)) return false;
+  const float* lse = a.lse_HT.as<float>();
+  if (call.documents) {
+    hide_queries(stream, lse, call.T, call.H, seen.queries, call.partial_lse);
+    lse = call.partial_lse;
+  }
+  const auto add = [&](const KeyPart& s) {
+    const std::int64_t row = call.H * call.C;
+    add_dq(stream, {.partial = call.partial,
+                    .sum = call.sum,
+                    .out = s.last ? a.dq_THC.as<bf16>() : nullptr,
+                    .elements = call.queries_of(s) * row,
+                    .elements_before = call.queries_before(s) * row});
+  };
   call.each_segment([&](const KeyPart& s) {
+    if (call.of_documents(s)) {
+      PagedAttentionBackward own = call.own_keys(a, libraries_of(stream).own_visits());
+      own.dq_THC = View(call.partial, DType::kBF16, a.dq_THC.shape());
+      matrix_attention_backward(stream, own);
+      return add(s);
+    }
     const bf16* k = call.keys(s);
     bf16* dk = call.gradients_of(s);
     const bool single = s.is_all();
@@ -310,17 +332,13 @@ bool segmented_attention_backward(Stream& stream, const PagedAttentionBackward& 
                            .v = k + a.kv.row_elements(),
                            .out = a.out_THC.data(),
                            .dout = a.dout_THC.data(),
-                           .lse = a.lse_HT.as<float>(),
+                           .lse = lse,
                            .dq = single ? a.dq_THC.data() : call.partial,
                            .dk = dk,
                            .dv = dk + a.kv.row_elements()},
                           pass);
     call.add_gradients(s, a.kv_gradient, a.rounding);
-    if (single) return;
-    const std::int64_t n = call.T * call.H * call.C;
-    add_dq_kernel<<<grid_size(ceil_div(n, kThreads * 4)), kThreads, 0, call.handle()>>>(
-        call.partial, call.sum, a.dq_THC.as<bf16>(), n, s.first, s.last);
-    LS_CUDA_LAUNCHED();
+    if (!single) add(s);
   });
   return true;
 }

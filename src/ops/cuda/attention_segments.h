@@ -4,9 +4,8 @@
 // own keys (forward) or is nothing else (backward).
 #pragma once
 
-#include <optional>
-
 #include "ops/paged_attention.h"
+#include "tensor/seen_keys.h"
 
 namespace longstride::ops::cuda {
 
@@ -19,21 +18,18 @@ inline constexpr std::int64_t kExactBackwardSegmentTokens = 16384;
 // where it begins in the corner, so there the chunk's own keys are a square of their own.
 constexpr KeyCut segment_cut(bool backward, bool exact) {
   return {.tokens = backward && exact ? kExactBackwardSegmentTokens : kSegmentTokens,
-          .own_apart = backward};
+          .own_apart = backward,
+          .documents_apart = true};
 }
-
-// The first key of the chunk's queries, where each sees all from that one up to itself. Nothing
-// where the visit lists say anything else (windows, sparse, documents that begin in the chunk).
-std::optional<std::int64_t> first_key_of_all(const VisitsView& visits, std::int64_t tokens,
-                                             std::int64_t page_tokens);
 
 std::int64_t segmented_attention_scratch_elements(const PagedAttentionShape& shape);
 // Makes cuDNN's plans for the largest segments, and with them the workspace that all share.
 void reserve_segmented_attention(Stream& stream, const PagedAttentionReserve& args);
-// False, with nothing done, where cuDNN does not take the shapes.
+// False, with nothing done, where cuDNN does not take the shapes, or documents begin within the
+// chunk and not enough is before it to be cut.
 bool segmented_attention_forward(Stream& stream, const PagedAttentionForward& args,
-                                 std::int64_t first_key);
+                                 const SeenKeys& seen);
 bool segmented_attention_backward(Stream& stream, const PagedAttentionBackward& args,
-                                  std::int64_t first_key);
+                                  const SeenKeys& seen);
 
 }  // namespace longstride::ops::cuda

@@ -10,6 +10,7 @@
 #include "device/cuda/cuda_stream.h"
 #include "ops/cuda/attention_cudnn.h"
 #include "ops/cuda/gemm_plans.h"
+#include "tensor/seen_keys.h"
 
 namespace longstride::ops::cuda {
 
@@ -31,12 +32,14 @@ class LibraryContext final : public longstride::cuda::StreamExtension {
     if (!attention_) attention_ = std::make_unique<CudnnAttention>(stream);
     return *attention_;
   }
+  OwnVisits& own_visits() { return own_visits_; }
 
  private:
   cublasLtHandle_t blas_ = nullptr;
   void* workspace_ = nullptr;
   GemmPlans gemms_;
   std::unique_ptr<CudnnAttention> attention_;
+  OwnVisits own_visits_;
 };
 
 LibraryContext& libraries_of(Stream& stream);

@@ -1,5 +1,5 @@
 // Paged attention on CUDA: which engine computes what. BF16 over all keys from one on goes to cuDNN
-// in segments; other BF16 (windows, documents that begin in a chunk, sparse lists, no cuDNN) to our
+// in segments; other BF16 (windows, documents within a chunk, sparse lists, no cuDNN) to our
 // kernels for the matrix units; F32 and odd head sizes to plain ones.
 #include "ops/paged_attention.h"
 
@@ -17,11 +17,11 @@ bool fits_cudnn(DType compute, std::int64_t head_size) {
   return compute == DType::kBF16 && head_size % 8 == 0 && head_size <= 256;
 }
 
-// The first key of what every query of the chunk sees up to itself, where cuDNN may compute that.
+// What the queries see, where cuDNN may compute that.
 template <class Args>
-std::optional<std::int64_t> first_key_for_cudnn(const Args& a) {
+std::optional<SeenKeys> seen_for_cudnn(const Args& a) {
   if (!fits_cudnn(a.q_THC.dtype(), a.kv.head_size)) return std::nullopt;
-  return first_key_of_all(a.visits, a.q_THC.dim(0), a.kv.page_tokens);
+  return seen_keys(a.visits, a.q_THC.dim(0), a.kv.page_tokens);
 }
 
 // Our own kernels take everything at once.
@@ -55,8 +55,7 @@ void paged_attention_reserve(Stream& stream, const PagedAttentionReserve& a) {
 }
 
 void paged_attention_forward(Stream& stream, const PagedAttentionForward& a) {
-  if (const auto first = first_key_for_cudnn(a);
-      first && segmented_attention_forward(stream, a, *first))
+  if (const auto seen = seen_for_cudnn(a); seen && segmented_attention_forward(stream, a, *seen))
     return;
   refuse_parts(a.part);
   if (fits_matrix_attention(a.q_THC.dtype(), a.kv.head_size))
@@ -65,8 +64,7 @@ void paged_attention_forward(Stream& stream, const PagedAttentionForward& a) {
 }
 
 void paged_attention_backward(Stream& stream, const PagedAttentionBackward& a) {
-  if (const auto first = first_key_for_cudnn(a);
-      first && segmented_attention_backward(stream, a, *first))
+  if (const auto seen = seen_for_cudnn(a); seen && segmented_attention_backward(stream, a, *seen))
     return;
   refuse_parts(a.part);
   if (fits_matrix_attention(a.q_THC.dtype(), a.kv.head_size))

@@ -1,0 +1,36 @@
+// What the visit lists of a dense layer say, in a few numbers; and the lists of its chunk alone.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "tensor/pages_view.h"
+
+namespace longstride {
+
+// The first `queries` of a chunk see every key from `first` on, up to themselves. The others are of
+// documents that begin within the chunk, and see keys of the chunk alone.
+struct SeenKeys {
+  std::int64_t first = 0, queries = 0;
+};
+// Nothing where the lists say anything else: windows, sparse lists, a chunk that sees no key before
+// it and in which documents begin.
+std::optional<SeenKeys> seen_keys(const VisitsView& visits, std::int64_t tokens,
+                                  std::int64_t page_tokens);
+
+// The lists without the keys before the chunk, where seen_keys knows them. Reused from call to
+// call: after the largest chunk, building allocates nothing. Not thread-safe.
+class OwnVisits {
+ public:
+  void build(const VisitsView& visits, std::int64_t tokens, std::int64_t page_tokens);
+  // Valid until the next build.
+  VisitsView view() const;
+
+ private:
+  std::int64_t chunk_begin_ = 0;
+  std::vector<std::int64_t> offsets_, first_visible_, back_offsets_;
+  std::vector<std::int32_t> kv_pages_, visited_, back_queries_;
+};
+
+}  // namespace longstride

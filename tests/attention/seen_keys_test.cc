@@ -1,0 +1,86 @@
+#include "tensor/seen_keys.h"
+
+#include <gtest/gtest.h>
+
+#include "attention/visits.h"
+
+namespace longstride {
+namespace {
+
+constexpr std::int64_t kPage = 4, kChunk = 16, kBegin = 3 * kChunk, kTokens = kBegin + 14;
+
+VisitsView visits_of(VisitLists& lists, std::vector<std::int64_t> starts, std::int64_t window = 0) {
+  const SequenceLayout layout{kTokens, kChunk, kPage, std::move(starts)};
+  lists.build(layout, layout.chunks() - 1, window);
+  return lists.view();
+}
+
+std::optional<SeenKeys> seen(std::vector<std::int64_t> starts, std::int64_t window = 0) {
+  VisitLists lists;
+  return seen_keys(visits_of(lists, std::move(starts), window), kTokens - kBegin, kPage);
+}
+
+TEST(SeenKeys, AllFromOneKeyOn) {
+  for (const std::int64_t start : {1, 5, 47, 48}) {
+    const auto keys = seen({0, start});
+    ASSERT_TRUE(keys);
+    EXPECT_EQ(keys->first, start);
+    EXPECT_EQ(keys->queries, kTokens - kBegin);
+  }
+}
+
+TEST(SeenKeys, TheFirstQueriesWhereDocumentsBegin) {
+  for (const std::int64_t within : {49, 52, 61}) {
+    const auto keys = seen({0, 5, within});
+    ASSERT_TRUE(keys);
+    EXPECT_EQ(keys->first, 5);
+    EXPECT_EQ(keys->queries, within - kBegin);
+  }
+  EXPECT_EQ(seen({0, 50, 53, 60})->queries, 2);
+  EXPECT_FALSE(seen({0, kBegin, 53}));  // nothing before the chunk is seen
+}
+
+TEST(SeenKeys, NothingForWindowsAndSparseLists) {
+  EXPECT_FALSE(seen({0}, 20));
+  EXPECT_FALSE(seen({0, 53}, 20));
+  EXPECT_EQ(seen({0}, 100)->first, 0);  // a window that covers everything
+  VisitLists lists;
+  VisitsView view = visits_of(lists, {0});
+  std::vector<std::int64_t> offsets(view.offsets, view.offsets + view.query_pages + 1);
+  for (std::size_t q = 2; q < offsets.size(); ++q) --offsets[q];  // a page left out
+  view.offsets = offsets.data();
+  EXPECT_FALSE(seen_keys(view, kTokens - kBegin, kPage));
+}
+
+template <class T>
+std::vector<T> list(const T* at, std::int64_t count) {
+  return {at, at + count};
+}
+
+// As if the chunk began with a document.
+TEST(OwnVisits, AreThoseOfADocumentThatBeginsWithTheChunk) {
+  OwnVisits own;
+  for (const std::vector<std::int64_t>& within :
+       {std::vector<std::int64_t>{}, {49}, {52}, {53, 54, 60}, {61}}) {
+    std::vector<std::int64_t> starts{0, 5}, cut{0, 5, kBegin};
+    starts.insert(starts.end(), within.begin(), within.end());
+    cut.insert(cut.end(), within.begin(), within.end());
+    VisitLists whole, expected;
+    own.build(visits_of(whole, starts), kTokens - kBegin, kPage);
+    const VisitsView a = own.view(), b = visits_of(expected, cut);
+    EXPECT_EQ(a.chunk_begin, b.chunk_begin);
+    ASSERT_EQ(a.query_pages, b.query_pages);
+    ASSERT_EQ(a.visited_pages, b.visited_pages);
+    EXPECT_EQ(list(a.offsets, a.query_pages + 1), list(b.offsets, b.query_pages + 1));
+    EXPECT_EQ(list(a.kv_pages, a.offsets[a.query_pages]),
+              list(b.kv_pages, b.offsets[b.query_pages]));
+    EXPECT_EQ(list(a.first_visible, kTokens - kBegin), list(b.first_visible, kTokens - kBegin));
+    EXPECT_EQ(list(a.visited, a.visited_pages), list(b.visited, b.visited_pages));
+    EXPECT_EQ(list(a.back_offsets, a.visited_pages + 1), list(b.back_offsets, b.visited_pages + 1));
+    EXPECT_EQ(list(a.back_queries, a.back_offsets[a.visited_pages]),
+              list(b.back_queries, b.back_offsets[b.visited_pages]));
+  }
+}
+
+}  // namespace
+}  // namespace longstride
