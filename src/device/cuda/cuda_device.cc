@@ -111,6 +111,8 @@ Obstacle find_obstacle() {
 class CudaDevice final : public Device {
  public:
   CudaDevice() {
+    // Who waits for the GPU sleeps: it has work for seconds, and this core has not.
+    if (cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync) != cudaSuccess) cudaGetLastError();
     LS_CUDA(cudaSetDevice(0));
     cudaDeviceProp properties{};
     LS_CUDA(cudaGetDeviceProperties(&properties, 0));

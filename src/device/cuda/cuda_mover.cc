@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "device/cuda/check.h"
+#include "device/cuda/event_wait.h"
 
 namespace longstride::cuda {
 namespace {
@@ -54,7 +55,7 @@ class CudaMover final : public Mover {
     const int i = index(lane);
     const Mark mark{lane, ++numbers_[i]};
     // Whoever still waits for what this event stood for has to have waited by now.
-    if (mark.number > kMarks) LS_CUDA(cudaEventSynchronize(event(mark)));
+    if (mark.number > kMarks) wait_asleep(event(mark));
     LS_CUDA(cudaEventRecord(event(mark), stream(i)));
     return mark;
   }
@@ -74,7 +75,7 @@ class CudaMover final : public Mover {
   void wait_on_host(Mark mark, WaitSite) override {
     if (mark.number == 0) return;
     LS_CUDA(cudaSetDevice(device_));  // any thread may come
-    LS_CUDA(cudaEventSynchronize(event(mark)));
+    wait_asleep(event(mark));
   }
 
   void copy(Lane lane, std::span<const Copy> copies) override {
@@ -139,7 +140,7 @@ class CudaMover final : public Mover {
   Span& oldest() { return spans_[first_timed_]; }
   // Waits for the oldest span that was timed, and counts it.
   void settle() {
-    LS_CUDA(cudaEventSynchronize(oldest().end));
+    wait_asleep(oldest().end);
     float milliseconds = 0;
     LS_CUDA(cudaEventElapsedTime(&milliseconds, oldest().begin, oldest().end));
     *oldest().into += static_cast<double>(milliseconds) * 1e-3;

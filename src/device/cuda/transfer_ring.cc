@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "device/cuda/check.h"
+#include "device/cuda/event_wait.h"
 
 namespace longstride::cuda {
 
@@ -32,7 +33,7 @@ std::int64_t TransferRing::reserve(std::int64_t bytes) {
     part_ = (part_ + 1) % kParts;
     used_ = 0;
     // An event never recorded counts as passed.
-    LS_CUDA(cudaEventSynchronize(left_[part_]));
+    wait_asleep(left_[part_]);
   }
   const std::int64_t offset = static_cast<std::int64_t>(part_) * kPartBytes + used_;
   used_ += aligned;

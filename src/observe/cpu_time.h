@@ -1,0 +1,11 @@
+// Seconds of processor time since the start.
+#pragma once
+
+namespace longstride {
+
+struct CpuTime {
+  double process_s = 0, thread_s = 0;  // of all threads; of the one that asks
+};
+CpuTime cpu_time();
+
+}  // namespace longstride
