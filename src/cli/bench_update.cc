@@ -56,12 +56,17 @@ OrderedJson bench_update(const ModelConfig& config, ParameterSet& weights,
   const StateBytes bytes = optimizer->state().bytes();
   log_info("update, optimizer on the {}: {:.3f} s ({} on the device, {} on the host, {} on disk)",
            bench.where, best, text(bytes.device), text(bytes.host), text(bytes.disk));
-  if (bytes.host > 0)
+  if (bytes.host > 0) {
+    StateOptions all = bench.state;
+    all.place = StatePlace::kHost;  // no buffers beside it
+    const std::int64_t moved = Optimizer::bytes_needed(config, weights.dtypes(), all).host;
     log_info(
-        "an update's copies: {:.3f} s in, {:.3f} s out, the disk busy for {:.3f} s, computing "
+        "an update's copies: {:.1f} GB/s each way over all of it, {:.3f} s in, {:.3f} s out, the disk busy for {:.3f} s, computing "
         "waited for {:.3f} s: {:.1f}% hidden",
-        moves.copies.from_host_s / n, moves.copies.to_host_s / n, moves.disk_s / n,
-        moves.blocked_s() / n, 100 * moves.hidden_share());
+        1e-9 * static_cast<double>(moved) / best, moves.copies.from_host_s / n,
+        moves.copies.to_host_s / n, moves.disk_s / n, moves.blocked_s() / n,
+        100 * moves.hidden_share());
+  }
   return {{"optimizer", bench.where},
           {"updates", bench.updates},
           {"bytes_device", bytes.device},

@@ -47,21 +47,6 @@ class OptimizerFaults : public ::testing::Test {
     return save_checkpoint(out_.path(), {.step = step, .config = OrderedJson::object()}, config_,
                            trained.weights, *trained.optimizer, std::nullopt, 0);
   }
-  ::testing::AssertionResult says(const std::string& error, const std::vector<std::string>& parts) {
-    for (const std::string& part : parts)
-      if (error.find(part) == std::string::npos)
-        return ::testing::AssertionFailure() << "no '" << part << "' in: " << error;
-    return ::testing::AssertionSuccess();
-  }
-  template <class F>
-  static std::string error_of(const F& f) {
-    try {
-      f();
-    } catch (const Error& e) {
-      return std::string(e.what()) + " | " + e.hint();
-    }
-    return "";
-  }
 
   TempDirectory disk_, out_;
   std::atomic<Fault> fault_ = Fault::kNone;
@@ -112,7 +97,6 @@ TEST_F(OptimizerFaults, ASaveThatFailsLeavesTheOnesBefore) {
     EXPECT_EQ(newest_checkpoint(out_.path()), first);
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator(out_.path()), {}), 1);
     EXPECT_TRUE(read_text(first / "state/optimizer.safetensors") == before);
-    EXPECT_EQ(read_checkpoint_state(first).step, 1);
 
     // From which it goes on as if nothing had been.
     fault_ = Fault::kNone;
