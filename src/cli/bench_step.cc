@@ -89,8 +89,8 @@ UpdateBench update_of(const Options& o, const StepMemory& step) {
   if (o.optimizer != "disk") return update;
   update.state.disk_directory = o.disk_path;
   if (!o.host_memory.empty())
-    update.state.host_bytes = std::max<std::int64_t>(
-        0, parse_size(o.host_memory, "--host-memory") - step.host_pages);
+    update.state.host_bytes =
+        std::max<std::int64_t>(0, parse_size(o.host_memory, "--host-memory") - step.host_pages);
   if (const auto disk = disk_memory(o)) update.disk_bytes = *disk - step.disk_pages;
   return update;
 }
@@ -291,8 +291,7 @@ int bench_step(const Options& o) {
   if (tracer) log_info("the figures are those of the traced run, which tracing makes slower");
   if (o.profile) json["profile"] = profile(*device, step);
   // Last, since it takes memory that is not the step's, and changes the weights.
-  if (o.updates > 0)
-    json["update"] = bench_update(config, weights, gradients, update_of(o, m));
+  if (o.updates > 0) json["update"] = bench_update(config, weights, gradients, update_of(o, m));
   write_bench_json(o.json, json);
   return 0;
 }

@@ -39,9 +39,8 @@ OrderedJson bench_update(const ModelConfig& config, ParameterSet& weights,
   check_room(Optimizer::bytes_needed(config, weights.dtypes(), bench.state), bench,
              weights.device());
   std::unique_ptr<Optimizer> optimizer;
-  const double start_s = seconds_of([&] {
-    optimizer = std::make_unique<Optimizer>(config, weights, options, bench.state);
-  });
+  const double start_s = seconds_of(
+      [&] { optimizer = std::make_unique<Optimizer>(config, weights, options, bench.state); });
   optimizer->state().take_times();
   std::vector<double> seconds;
   for (std::int64_t i = 0; i < bench.updates; ++i)
@@ -61,7 +60,8 @@ OrderedJson bench_update(const ModelConfig& config, ParameterSet& weights,
     all.place = StatePlace::kHost;  // no buffers beside it
     const std::int64_t moved = Optimizer::bytes_needed(config, weights.dtypes(), all).host;
     log_info(
-        "an update's copies: {:.1f} GB/s each way over all of it, {:.3f} s in, {:.3f} s out, the disk busy for {:.3f} s, computing "
+        "an update's copies: {:.1f} GB/s each way over all of it, {:.3f} s in, {:.3f} s out, the "
+        "disk busy for {:.3f} s, computing "
         "waited for {:.3f} s: {:.1f}% hidden",
         1e-9 * static_cast<double>(moved) / best, moves.copies.from_host_s / n,
         moves.copies.to_host_s / n, moves.disk_s / n, moves.blocked_s() / n,

@@ -24,8 +24,8 @@ std::shared_ptr<PageFile> make_file(const std::filesystem::path& directory, std:
 
 DiskQueue::DiskQueue(const std::filesystem::path& directory, std::int64_t blocks,
                      std::int64_t block_bytes, const std::string& what)
-    : DiskQueue(open_block_io(make_file(directory, blocks, block_bytes, what), block_bytes), directory,
-                blocks, block_bytes, what) {}
+    : DiskQueue(open_block_io(make_file(directory, blocks, block_bytes, what), block_bytes),
+                directory, blocks, block_bytes, what) {}
 
 DiskQueue::DiskQueue(OpenedIo opened, const std::filesystem::path& directory, std::int64_t blocks,
                      std::int64_t block_bytes, const std::string& what)

@@ -56,11 +56,10 @@ PageFile::PageFile(const std::filesystem::path& directory, std::int64_t bytes,
                 "name a directory on a local disk that exists and is yours");
   if (const int error = reserve(file_, bytes); error != 0) {
     ::close(file_);
-    throw Error(
-        fmt::format("memory.disk_path {}: no room for {} of {}{}: {}", directory.string(),
-                    format_bytes(static_cast<double>(bytes)), what, free_room(directory),
-                    std::strerror(error)),  // NOLINT(concurrency-mt-unsafe)
-        "free space there, choose another directory, or allow less on it by memory.disk");
+    throw Error(fmt::format("memory.disk_path {}: no room for {} of {}{}: {}", directory.string(),
+                            format_bytes(static_cast<double>(bytes)), what, free_room(directory),
+                            std::strerror(error)),  // NOLINT(concurrency-mt-unsafe)
+                "free space there, choose another directory, or allow less on it by memory.disk");
   }
 }
 

@@ -11,8 +11,8 @@ namespace longstride {
 
 class PageFile {
  public:
-  // Throws Error where the directory cannot be written or has not that much room; `what` goes there,
-  // for the message.
+  // Throws Error where the directory cannot be written or has not that much room; `what` goes
+  // there, for the message.
   PageFile(const std::filesystem::path& directory, std::int64_t bytes,
            const std::string& what = "pages");
   PageFile(const PageFile&) = delete;

@@ -153,9 +153,9 @@ const std::vector<ConfigKey>& table() {
        "free.",
        LS_FIELD(memory.gpu), bytes_above_zero(), kOptional, "auto"},
       {"memory", "host", Type::kSize,
-       "Bytes of host memory for pages beyond the device and, where the optimizer's state may go to "
-       "the disk, for as much of it as pages leave; auto takes what is free but a reserve, and none "
-       "where the device is the CPU. Buffers on the way to the disk come on top.",
+       "Bytes of host memory for pages beyond the device and, where the optimizer's state may go "
+       "to the disk, for as much of it as pages leave; auto takes what is free but a reserve, and "
+       "none where the device is the CPU. Buffers of the disk may come on top.",
        LS_FIELD(memory.host), bytes(), kOptional, "auto"},
       {"memory", "disk", Type::kSize,
        "Bytes of disk for pages and optimizer state beyond both; auto takes what is free at "
@@ -166,7 +166,7 @@ const std::vector<ConfigKey>& table() {
        LS_FIELD(memory.disk_path), any()},
       {"memory", "optimizer", Type::kChoice,
        "Where the optimizer's state and master weights are: 12 bytes per parameter, 8 where the "
-       "weights are f32. Elsewhere they pass through the device at every update. host: all in host "
+       "weights are f32. Off the device they pass through it at every update. host: all in host "
        "memory, beside what `host` allows to pages. disk: in host memory as much as pages leave of "
        "`host`, the rest at `disk_path`. auto: on the device where the whole run fits there; else "
        "as disk, where there is a `disk_path` with room; else on the host.",

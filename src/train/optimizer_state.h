@@ -1,7 +1,7 @@
 // What AdamW keeps of every element: two fp32 moments and, where weights are not fp32 themselves,
-// an fp32 master. It is on the device; or in host memory, or the first part of it there and the rest
-// on disk, from where it passes through the device in slices: reading ahead, copies in, arithmetic,
-// copies out and writing at the same time.
+// an fp32 master. It is on the device; or in host memory, or the first part of it there and the
+// rest on disk, from where it passes through the device in slices: reading ahead, copies in,
+// arithmetic, copies out and writing at the same time.
 #pragma once
 
 #include <cstddef>

@@ -118,8 +118,8 @@ void plan_memory(RunPlan& plan, Device& device) {
   if (needs.step_planned) needs.step = planned();
   relieve_device(plan, device);
   if (needs.step_planned && needs.total() > needs.available && away > 0) {
-    budget.device = needs.available - needs.weights - needs.gradients - needs.optimizer -
-                    needs.step.workspace;
+    budget.device =
+        needs.available - needs.weights - needs.gradients - needs.optimizer - needs.step.workspace;
     budget.host = host_for_pages(plan, device);  // less the optimizer's state, if that moved
     plan.pages = budget;
     needs.step = planned();

@@ -10,8 +10,8 @@ namespace longstride {
 // budgets contradict each other or pages fit nowhere.
 //
 // Off the device pages come first: they are read many times a step, the optimizer's state once. So
-// where its state may go to the disk, of host memory it gets what pages leave, and the disk the rest
-// of both.
+// where its state may go to the disk, of host memory it gets what pages leave, and the disk the
+// rest of both.
 void plan_memory(RunPlan& plan, Device& device);
 
 }  // namespace longstride

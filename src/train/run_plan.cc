@@ -70,7 +70,7 @@ void check_fits(const RunPlan& plan) {
     // Where auto left the state on the device, the host had no room for it; nothing to say where
     // both are the same memory, and that is full.
     const std::string optimizer =
-        n.optimizer_disk > 0 ? " (the rest is on the host and on disk)"
+        n.optimizer_disk > 0   ? " (the rest is on the host and on disk)"
         : n.optimizer_host > 0 ? " (the rest is on the host)"
         : plan.config.memory.optimizer == "auto" && n.host_available > 0
             ? fmt::format(" (too much for the host, which has {} free)", text(n.host_available))
@@ -81,14 +81,13 @@ void check_fits(const RunPlan& plan) {
                     n.step_planned ? "" : "at least ", text(n.total()), text(n.available),
                     text(n.weights), text(n.gradients), text(n.optimizer), optimizer,
                     text(n.step.kv_pages), rest),
-        fmt::format(
-            "shorten training.context (now {}), make training.chunk smaller (now {}), set "
-            "training.keep_chunks to 1 and training.rebuild_feed_forward to true, allow "
-            "pages beyond the device by memory.host, {}or choose a smaller model",
-            training.context, training.chunk,
-            plan.config.memory.optimizer == "device"
-                ? "set memory.optimizer to \"host\" or \"disk\", "
-                : ""));
+        fmt::format("shorten training.context (now {}), make training.chunk smaller (now {}), set "
+                    "training.keep_chunks to 1 and training.rebuild_feed_forward to true, allow "
+                    "pages beyond the device by memory.host, {}or choose a smaller model",
+                    training.context, training.chunk,
+                    plan.config.memory.optimizer == "device"
+                        ? "set memory.optimizer to \"host\" or \"disk\", "
+                        : ""));
   }
   if (n.host_total() > n.host_available)
     throw Error(

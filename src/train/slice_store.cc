@@ -20,19 +20,17 @@ std::unique_ptr<DiskQueue> make_queue(const SliceRoom& room, const StateOptions&
 
 SliceRoom slice_room(const StateSlices& slices, const StateOptions& options) {
   SliceRoom room;
-  room.block_bytes = (slices.slice_bytes + kDirectAlignment - 1) / kDirectAlignment *
-                     kDirectAlignment;
+  room.block_bytes =
+      (slices.slice_bytes + kDirectAlignment - 1) / kDirectAlignment * kDirectAlignment;
   room.host_slices = slices.size();
   if (options.place == StatePlace::kDisk &&
       slices.bytes_of_first(slices.size()) > options.host_bytes) {
     const std::int64_t left = options.host_bytes - kDiskBuffers * room.block_bytes;
-    room.host_slices =
-        std::clamp<std::int64_t>(left / slices.slice_bytes, 0, slices.size() - 1);
+    room.host_slices = std::clamp<std::int64_t>(left / slices.slice_bytes, 0, slices.size() - 1);
     room.disk_slices = slices.size() - room.host_slices;
     room.disk_buffers = std::min(kDiskBuffers, 2 * room.disk_slices);
   }
-  room.host_bytes =
-      slices.bytes_of_first(room.host_slices) + room.disk_buffers * room.block_bytes;
+  room.host_bytes = slices.bytes_of_first(room.host_slices) + room.disk_buffers * room.block_bytes;
   return room;
 }
 

@@ -18,8 +18,8 @@ class SlicedState final : public OptimizerState {
   SlicedState(Device& device, StateSlices slices, const StateOptions& options)
       : device_(device),
         cut_(std::move(slices)),
-        slots_(device.allocate(slots_for(cut_) * cut_.slice_bytes,
-                               "slices of the optimizer's state")),
+        slots_(
+            device.allocate(slots_for(cut_) * cut_.slice_bytes, "slices of the optimizer's state")),
         mover_(device.make_mover()),
         store_(device, *mover_, cut_, options),
         left_(static_cast<std::size_t>(slots_for(cut_))) {}
@@ -132,8 +132,8 @@ StateBytes sliced_state_bytes(const ModelConfig& config, bool masters,
 
 std::unique_ptr<OptimizerState> make_sliced_state(Device& device, const ModelConfig& config,
                                                   bool masters, const StateOptions& options) {
-  return std::make_unique<SlicedState>(
-      device, cut_state(config, masters, options.slice_elements), options);
+  return std::make_unique<SlicedState>(device, cut_state(config, masters, options.slice_elements),
+                                       options);
 }
 
 }  // namespace longstride

@@ -24,7 +24,7 @@ struct StateSlice {
 struct StateSlices {
   static constexpr std::int64_t kElement = size_of(DType::kF32);
 
-  std::vector<StateSlice> slices;  // of slice_bytes each, but the last
+  std::vector<StateSlice> slices;         // of slice_bytes each, but the last
   std::vector<std::int64_t> first_slice;  // of each parameter
   std::int64_t parts = 0;                 // 2, or 3 with masters
   std::int64_t slice_bytes = 0;

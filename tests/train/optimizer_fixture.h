@@ -91,8 +91,7 @@ inline StateOptions on_disk(const std::filesystem::path& directory, std::int64_t
 inline StateOptions split(const std::filesystem::path& directory, std::int64_t slice_elements,
                           const ModelConfig& config, DType dtype) {
   const std::vector<DType> dtypes(parameter_specs(config).size(), dtype);
-  const std::int64_t all =
-      Optimizer::bytes_needed(config, dtypes, on_host(slice_elements)).host;
+  const std::int64_t all = Optimizer::bytes_needed(config, dtypes, on_host(slice_elements)).host;
   StateOptions options = on_disk(directory, slice_elements);
   const std::int64_t buffers = Optimizer::bytes_needed(config, dtypes, options).host;
   options.host_bytes = std::min(buffers + all / 2, all - 1);

@@ -13,7 +13,7 @@ namespace {
 struct Seen {
   std::int64_t races = 0;
   std::int64_t buffer_waits = 0;  // before the disk reads into a buffer, or copies go there
-  bool right = false;  // the bits, and nothing was thrown
+  bool right = false;             // the bits, and nothing was thrown
 };
 
 Seen run(const StateOptions& state, DType dtype, std::optional<WaitSite> left_out,
@@ -44,9 +44,8 @@ TEST(OptimizerOrder, NothingMeets) {
   const TempDirectory directory;
   for (const std::int64_t slice : kSlices)
     for (const DType dtype : {DType::kF32, DType::kBF16})
-      for (const StateOptions& state :
-           {on_host(slice), on_disk(directory.path(), slice),
-            split(directory.path(), slice, optimizer_model(), dtype)}) {
+      for (const StateOptions& state : {on_host(slice), on_disk(directory.path(), slice),
+                                        split(directory.path(), slice, optimizer_model(), dtype)}) {
         const Seen seen = run(state, dtype, std::nullopt);
         EXPECT_EQ(seen.races, 0) << slice;
         EXPECT_TRUE(seen.right) << slice;
@@ -57,8 +56,9 @@ TEST(OptimizerOrder, EveryWaitIsNeeded) {
   const TempDirectory directory;
   for (const WaitSite site : {WaitSite::kOptimizerInAfterOut, WaitSite::kOptimizerUseAfterIn,
                               WaitSite::kOptimizerZeroAfterOut, WaitSite::kOptimizerOutAfterUse})
-    for (const StateOptions& state : {on_host(192), on_disk(directory.path(), 192),
-                                      split(directory.path(), 192, optimizer_model(), DType::kBF16)})
+    for (const StateOptions& state :
+         {on_host(192), on_disk(directory.path(), 192),
+          split(directory.path(), 192, optimizer_model(), DType::kBF16)})
       EXPECT_GT(run(state, DType::kBF16, site).races, 0) << static_cast<int>(site);
 }
 
