@@ -117,6 +117,14 @@ TEST(OptimizerPlace, PagesAndStateShareTheDisk) {
   EXPECT_TRUE(refused(run.train(limited(state + pages - 1)),
                       {"on disk at memory.disk_path", "memory.disk allows", "optimizer", "pages",
                        "raise memory.disk"}));
+  // Of host memory pages have the first choice.
+  const RunDirectory hosted;
+  const Strings host = {fmt::format("--memory.host={}", static_cast<std::int64_t>(pages))};
+  ASSERT_TRUE(ended(hosted.train(both + host), 0, {"pages on the host", "on disk pass through"}));
+  expect_same_state(resident, hosted);
+  EXPECT_EQ(figure(hosted, "bytes_disk_pages"), 0);
+  EXPECT_EQ(figure(hosted, "bytes_host_pages"), pages);
+  EXPECT_EQ(figure(hosted, "bytes_disk_optimizer"), state);
 }
 
 // The device where it fits, else host memory, else the disk.

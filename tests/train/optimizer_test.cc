@@ -163,6 +163,8 @@ TEST(OptimizerTest, CheckpointsFitEveryPlace) {
       EXPECT_EQ(file, first_file);
       for (const StateOptions& to : places) {
         Trained resumed(*device, config, dtype, to);
+        // What was read before is not taken for what is loaded.
+        resumed.optimizer->state().read(StatePart::kFirstMoment, 0, [](const auto&) {});
         ModelDirectory::open(saved).load(resumed.weights);
         load_optimizer(saved, resumed.weights, *resumed.optimizer);
         EXPECT_EQ(resumed.bytes(), saving.bytes());
