@@ -26,7 +26,7 @@ namespace {
 
 struct Options {
   std::string preset, context, chunk, page = "128", attention = "dense", window, dtype, json,
-                                      device = "auto", page_memory, host_memory, disk_memory = "0",
+                                      device = "auto", page_memory, host_memory, disk_memory,
                                       disk_path, optimizer, trace;
   std::int64_t layers = 0, repeat = 1, keep_chunks = 1, updates = 0;
   bool rebuild_feed_forward = false, profile = false;
@@ -63,16 +63,36 @@ std::int64_t page_memory(const Options& o, DeviceKind runs_on, const ModelConfig
   return bytes(layout, schedule, kv_shape(config, numerics));
 }
 
+std::optional<std::int64_t> disk_memory(const Options& o) {
+  if (o.disk_memory.empty()) return std::nullopt;
+  return parse_size(o.disk_memory, "--disk-memory");
+}
+
 PageBudget pages_of(const Options& o, DeviceKind runs_on, const ModelConfig& config,
                     const NumericsRecord& numerics, std::int64_t context) {
   if (o.page_memory.empty()) return {};
   PageBudget pages{page_memory(o, runs_on, config, numerics, context),
                    o.host_memory.empty() ? std::int64_t{PageBudget::kAll}
                                          : parse_size(o.host_memory, "--host-memory"),
-                   parse_size(o.disk_memory, "--disk-memory"), o.disk_path};
+                   disk_memory(o).value_or(0), o.disk_path};
   if (pages.disk > 0 && o.disk_path.empty())
     throw Error("--disk-memory without --disk-path", "name a directory on a local disk");
   return pages;
+}
+
+// Where the optimizer's state goes, beside the pages of the step.
+UpdateBench update_of(const Options& o, const StepMemory& step) {
+  UpdateBench update{o.updates, o.optimizer.empty() ? "device" : o.optimizer};
+  update.state.place = o.optimizer == "disk"   ? StatePlace::kDisk
+                       : o.optimizer == "host" ? StatePlace::kHost
+                                               : StatePlace::kDevice;
+  if (o.optimizer != "disk") return update;
+  update.state.disk_directory = o.disk_path;
+  if (!o.host_memory.empty())
+    update.state.host_bytes =
+        std::max<std::int64_t>(0, parse_size(o.host_memory, "--host-memory") - step.host_pages);
+  if (const auto disk = disk_memory(o)) update.disk_bytes = *disk - step.disk_pages;
+  return update;
 }
 
 // What an H200 does at most in dense bf16 products, by its datasheet.
@@ -123,6 +143,8 @@ int bench_step(const Options& o) {
   const ModelConfig config = shape_of(o);
   if (!o.optimizer.empty() && o.updates == 0)
     throw Error("--optimizer without --update", "add --update 3, for instance");
+  if (o.optimizer == "disk" && o.disk_path.empty())
+    throw Error("--optimizer disk without --disk-path", "name a directory on a local disk");
   const std::int64_t context = parse_size(o.context, "--context");
   if (context < 2) throw Error(fmt::format("--context is {}", context), "give at least 2 tokens");
   const std::unique_ptr<Device> device = make_device(o.device);
@@ -269,9 +291,7 @@ int bench_step(const Options& o) {
   if (tracer) log_info("the figures are those of the traced run, which tracing makes slower");
   if (o.profile) json["profile"] = profile(*device, step);
   // Last, since it takes memory that is not the step's, and changes the weights.
-  if (o.updates > 0)
-    json["update"] = bench_update(config, weights, gradients, o.updates,
-                                  o.optimizer.empty() ? "device" : o.optimizer);
+  if (o.updates > 0) json["update"] = bench_update(config, weights, gradients, update_of(o, m));
   write_bench_json(o.json, json);
   return 0;
 }
@@ -308,10 +328,12 @@ void add_bench_step(CLI::App& bench, Action& action) {
       "bytes on the device for pages, or least, or streaming (what it takes to move "
       "pages beside the arithmetic); the others go to host memory and disk");
   command->add_option("--host-memory", o->host_memory,
-                      "bytes of host memory for pages; without it, as many as there are");
-  command->add_option("--disk-memory", o->disk_memory, "bytes of disk for pages")
-      ->capture_default_str();
-  command->add_option("--disk-path", o->disk_path, "the directory of --disk-memory");
+                      "bytes of host memory for pages, without it as many as there are; and for "
+                      "--optimizer disk what they leave of it, without it none");
+  command->add_option("--disk-memory", o->disk_memory,
+                      "bytes of disk for pages, without it none; and for --optimizer disk what "
+                      "they leave of it, without it as many as there are");
+  command->add_option("--disk-path", o->disk_path, "the directory for what goes to disk");
   command->add_option("--dtype", o->dtype, "of the weights: f32 on the CPU, bf16 on a GPU")
       ->check(CLI::IsMember({"f32", "bf16", "f16"}));
   command->add_option("--repeat", o->repeat, "runs; the fastest counts")
@@ -321,8 +343,8 @@ void add_bench_step(CLI::App& bench, Action& action) {
       ->check(CLI::PositiveNumber);
   command
       ->add_option("--optimizer", o->optimizer,
-                   "where its state is in --update: device (the default) or host")
-      ->check(CLI::IsMember({"device", "host"}));
+                   "where its state is in --update: device (the default), host or disk")
+      ->check(CLI::IsMember({"device", "host", "disk"}));
   command->add_flag("--profile", o->profile,
                     "one more run that notes every kernel: where the time goes, how much is idle");
   command->add_option("--trace", o->trace,

@@ -17,55 +17,70 @@ double seconds_of(const auto& f) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+std::string text(std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
+
+void check_room(const StateBytes& needed, const UpdateBench& bench, const Device& device) {
+  if (const std::int64_t free = device.available_host_bytes(); needed.host > free)
+    throw Error(fmt::format("--optimizer {}: its state needs {} of host memory and {} are free",
+                            bench.where, text(needed.host), text(free)),
+                "give --optimizer device, or disk with a smaller --host-memory, or fewer --layers");
+  if (bench.disk_bytes && needed.disk > *bench.disk_bytes)
+    throw Error(fmt::format("--optimizer disk: its state needs {} on disk and --disk-memory leaves "
+                            "{}",
+                            text(needed.disk), text(*bench.disk_bytes)),
+                "raise --disk-memory or --host-memory, or give fewer --layers");
+}
+
 }  // namespace
 
 OrderedJson bench_update(const ModelConfig& config, ParameterSet& weights,
-                         const ParameterSet& gradients, std::int64_t updates,
-                         const std::string& where) {
+                         const ParameterSet& gradients, const UpdateBench& bench) {
   const OptimizerConfig options;
-  const StateOptions state{where == "host" ? StatePlace::kHost : StatePlace::kDevice};
-  Device& device = weights.device();
-  const StateBytes needed = Optimizer::bytes_needed(config, weights.dtypes(), state);
-  if (const std::int64_t free = device.available_host_bytes(); needed.host > free)
-    throw Error(fmt::format("--optimizer host: its state needs {} and the host has {} free",
-                            format_bytes(static_cast<double>(needed.host)),
-                            format_bytes(static_cast<double>(free))),
-                "give --optimizer device, or fewer --layers");
+  check_room(Optimizer::bytes_needed(config, weights.dtypes(), bench.state), bench,
+             weights.device());
   std::unique_ptr<Optimizer> optimizer;
-  const double start_s =
-      seconds_of([&] { optimizer = std::make_unique<Optimizer>(config, weights, options, state); });
+  const double start_s = seconds_of(
+      [&] { optimizer = std::make_unique<Optimizer>(config, weights, options, bench.state); });
   optimizer->state().take_times();
   std::vector<double> seconds;
-  for (std::int64_t i = 0; i < updates; ++i)
+  for (std::int64_t i = 0; i < bench.updates; ++i)
     seconds.push_back(seconds_of([&] {
       const double norm = optimizer->gradient_norm(gradients);
       optimizer->update(gradients, options.learning_rate,
                         norm > options.clip_norm ? options.clip_norm / norm : 1.0, i + 1);
     }));
-  const MoveTimes moves = optimizer->state().take_times();
+  const PageTimes moves = optimizer->state().take_times();
   const double best = *std::min_element(seconds.begin(), seconds.end()),
-               n = static_cast<double>(updates);
+               n = static_cast<double>(bench.updates);
   const StateBytes bytes = optimizer->state().bytes();
-  const double rate = 1e-9 * static_cast<double>(bytes.host);
-  log_info("update, optimizer on the {}: {:.3f} s ({} on the device, {} on the host)", where, best,
-           format_bytes(static_cast<double>(bytes.device)),
-           format_bytes(static_cast<double>(bytes.host)));
-  if (bytes.host > 0)
+  log_info("update, optimizer on the {}: {:.3f} s ({} on the device, {} on the host, {} on disk)",
+           bench.where, best, text(bytes.device), text(bytes.host), text(bytes.disk));
+  if (bytes.host > 0) {
+    StateOptions all = bench.state;
+    all.place = StatePlace::kHost;  // no buffers beside it
+    const std::int64_t moved = Optimizer::bytes_needed(config, weights.dtypes(), all).host;
     log_info(
-        "an update's copies: {:.1f} GB/s each way over all of it, {:.3f} s in, {:.3f} s out, "
-        "computing waited for {:.3f} s",
-        rate / best, moves.from_host_s / n, moves.to_host_s / n, moves.blocked_s / n);
-  return {{"optimizer", where},
-          {"updates", updates},
+        "an update's copies: {:.1f} GB/s each way over all of it, {:.3f} s in, {:.3f} s out, the "
+        "disk busy for {:.3f} s, computing "
+        "waited for {:.3f} s: {:.1f}% hidden",
+        1e-9 * static_cast<double>(moved) / best, moves.copies.from_host_s / n,
+        moves.copies.to_host_s / n, moves.disk_s / n, moves.blocked_s() / n,
+        100 * moves.hidden_share());
+  }
+  return {{"optimizer", bench.where},
+          {"updates", bench.updates},
           {"bytes_device", bytes.device},
           {"bytes_host", bytes.host},
+          {"bytes_disk", bytes.disk},
           {"seconds_start", start_s},
           {"seconds", seconds},
           {"seconds_best", best},
           // Means of one update.
-          {"seconds_from_host", moves.from_host_s / n},
-          {"seconds_to_host", moves.to_host_s / n},
-          {"seconds_blocked", moves.blocked_s / n}};
+          {"seconds_from_host", moves.copies.from_host_s / n},
+          {"seconds_to_host", moves.copies.to_host_s / n},
+          {"seconds_disk", moves.disk_s / n},
+          {"seconds_blocked", moves.blocked_s() / n},
+          {"hidden_share", moves.hidden_share()}};
 }
 
 }  // namespace longstride::cli

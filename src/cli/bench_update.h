@@ -1,6 +1,8 @@
 // bench step --update: optimizer updates after the step.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/json.h"
@@ -8,10 +10,16 @@
 
 namespace longstride::cli {
 
-// Runs `updates` of them on the step's gradients: norm, clipping and AdamW, what a training step
-// counts as its update. `where` is "device" or "host". Changes the weights.
+struct UpdateBench {
+  std::int64_t updates = 0;
+  std::string where = "device";  // or host, or disk: as `state` says
+  StateOptions state = {};
+  std::optional<std::int64_t> disk_bytes = {};  // at most
+};
+
+// Updates on the step's gradients: norm, clipping and AdamW, what a training step counts as its
+// update. Changes the weights.
 OrderedJson bench_update(const ModelConfig& config, ParameterSet& weights,
-                         const ParameterSet& gradients, std::int64_t updates,
-                         const std::string& where);
+                         const ParameterSet& gradients, const UpdateBench& bench);
 
 }  // namespace longstride::cli

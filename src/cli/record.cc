@@ -32,6 +32,7 @@ StepRecord make_record(const StepReport& report, const RunPlan& plan) {
                   needs.step.workspace,
                   0};
   record.host_optimizer = needs.optimizer_host;
+  record.disk_optimizer = needs.optimizer_disk;
   record.host_pages = needs.step.host_pages;
   record.disk_pages = needs.step.disk_pages;
   record.moved_out = report.moved_out;

@@ -71,6 +71,7 @@ OrderedJson record_to_json(const StepRecord& r) {
   out["bytes_workspace"] = r.bytes.workspace;
   out["bytes_other"] = r.bytes.other;
   out["bytes_host_optimizer"] = r.host_optimizer;
+  out["bytes_disk_optimizer"] = r.disk_optimizer;
   out["bytes_host_pages"] = r.host_pages;
   out["bytes_disk_pages"] = r.disk_pages;
   out["bytes_moved_out"] = r.moved_out;

@@ -45,9 +45,9 @@ struct StepRecord {
   double tflops = 0;          // model FLOPs (observe/flops.h) per second, in 10^12
   std::optional<double> mfu;  // tflops as a share of the device's peak, where that is known
   TenantBytes bytes;
-  std::int64_t host_optimizer = 0;              // optimizer state in host memory
-  std::int64_t host_pages = 0, disk_pages = 0;  // places for pages off the device
-  std::int64_t moved_out = 0, moved_in = 0;     // page bytes that left the device and came back
+  std::int64_t host_optimizer = 0, disk_optimizer = 0;  // optimizer state off the device
+  std::int64_t host_pages = 0, disk_pages = 0;          // places for pages off the device
+  std::int64_t moved_out = 0, moved_in = 0;  // page bytes that left the device and came back
   double hidden_share = 1;        // of the time that took, what ran beside the arithmetic
   std::int64_t memory_limit = 0;  // what the device has for us; 0: not known
   std::int64_t peak_rss = 0;      // of the process

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "base/error.h"
 
@@ -10,13 +11,18 @@ namespace longstride {
 DiskBuffers::DiskBuffers(Device& device, Mover& mover, const std::filesystem::path& directory,
                          std::int64_t blocks, std::int64_t block_bytes, std::int64_t buffers,
                          const std::string& what)
+    : DiskBuffers(device, mover, std::make_unique<DiskQueue>(directory, blocks, block_bytes, what),
+                  block_bytes, buffers, what) {}
+
+DiskBuffers::DiskBuffers(Device& device, Mover& mover, std::unique_ptr<DiskQueue> queue,
+                         std::int64_t block_bytes, std::int64_t buffers, const std::string& what)
     : mover_(mover),
       block_bytes_(block_bytes),
       memory_(
           device.allocate_host(buffers * block_bytes, block_bytes, what + " on their way to disk")),
       buffers_(static_cast<std::size_t>(buffers)),
       most_ahead_(buffers * 2 / 3),
-      queue_(std::make_unique<DiskQueue>(directory, blocks, block_bytes, what)) {
+      queue_(std::move(queue)) {
   memory_->prepare(0, memory_->bytes());
 }
 

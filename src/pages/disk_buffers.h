@@ -27,6 +27,9 @@ class DiskBuffers {
   DiskBuffers(Device& device, Mover& mover, const std::filesystem::path& directory,
               std::int64_t blocks, std::int64_t block_bytes, std::int64_t buffers,
               const std::string& what);
+  // The same on a queue that is there already.
+  DiskBuffers(Device& device, Mover& mover, std::unique_ptr<DiskQueue> queue,
+              std::int64_t block_bytes, std::int64_t buffers, const std::string& what);
   DiskBuffers(const DiskBuffers&) = delete;
   DiskBuffers& operator=(const DiskBuffers&) = delete;
   ~DiskBuffers();

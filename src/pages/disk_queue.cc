@@ -15,17 +15,17 @@ std::uint64_t checksum_of(const std::byte* memory, std::int64_t bytes) {
 }
 
 std::shared_ptr<PageFile> make_file(const std::filesystem::path& directory, std::int64_t blocks,
-                                    std::int64_t block_bytes) {
+                                    std::int64_t block_bytes, const std::string& what) {
   LS_CHECK(blocks > 0 && block_bytes > 0, "{} blocks of {} bytes on disk", blocks, block_bytes);
-  return std::make_shared<PageFile>(directory, blocks * block_bytes);
+  return std::make_shared<PageFile>(directory, blocks * block_bytes, what);
 }
 
 }  // namespace
 
 DiskQueue::DiskQueue(const std::filesystem::path& directory, std::int64_t blocks,
                      std::int64_t block_bytes, const std::string& what)
-    : DiskQueue(open_block_io(make_file(directory, blocks, block_bytes), block_bytes), directory,
-                blocks, block_bytes, what) {}
+    : DiskQueue(open_block_io(make_file(directory, blocks, block_bytes, what), block_bytes),
+                directory, blocks, block_bytes, what) {}
 
 DiskQueue::DiskQueue(OpenedIo opened, const std::filesystem::path& directory, std::int64_t blocks,
                      std::int64_t block_bytes, const std::string& what)

@@ -3,10 +3,10 @@
 // the step owns it.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 
+#include "pages/page_times.h"
 #include "pages/tiered_pages.h"
 #include "schedule/step_schedule.h"
 #include "tensor/pages_view.h"
@@ -27,26 +27,6 @@ struct KvRoom {
   std::int64_t logical_pages = 0, pages_per_chunk = 1;
   std::int64_t kv_pages = 0, gradient_pages = 0;  // on the device
   AwayRoom kv_away = {}, gradient_away = {};
-};
-
-// How long pages were on their way.
-struct PageTimes {
-  MoveTimes copies;     // between host and device
-  double disk_s = 0;    // the disk was busy
-  double waited_s = 0;  // the host stood still for it, and with it, after a while, the device
-
-  PageTimes& operator+=(const PageTimes& more) {
-    copies += more.copies;
-    disk_s += more.disk_s;
-    waited_s += more.waited_s;
-    return *this;
-  }
-  double blocked_s() const { return copies.blocked_s + waited_s; }
-  // Of the time of the busiest lane or of the disk, what nobody waited for; 1 where nothing moved.
-  double hidden_share() const {
-    const double busy = std::max({copies.from_host_s, copies.to_host_s, disk_s});
-    return busy > blocked_s() ? 1 - blocked_s() / busy : busy > 0 ? 0 : 1;
-  }
 };
 
 class KvStore {

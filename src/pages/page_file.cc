@@ -47,7 +47,8 @@ std::string free_room(const std::filesystem::path& directory) {
 
 }  // namespace
 
-PageFile::PageFile(const std::filesystem::path& directory, std::int64_t bytes)
+PageFile::PageFile(const std::filesystem::path& directory, std::int64_t bytes,
+                   const std::string& what)
     : directory_(directory), file_(make_nameless(directory)) {
   if (file_ < 0)
     throw Error(fmt::format("memory.disk_path {} cannot be written: {}", directory.string(),
@@ -55,11 +56,10 @@ PageFile::PageFile(const std::filesystem::path& directory, std::int64_t bytes)
                 "name a directory on a local disk that exists and is yours");
   if (const int error = reserve(file_, bytes); error != 0) {
     ::close(file_);
-    throw Error(
-        fmt::format("memory.disk_path {}: no room for {} of pages{}: {}", directory.string(),
-                    format_bytes(static_cast<double>(bytes)), free_room(directory),
-                    std::strerror(error)),  // NOLINT(concurrency-mt-unsafe)
-        "free space there, choose another directory, or shorten training.context");
+    throw Error(fmt::format("memory.disk_path {}: no room for {} of {}{}: {}", directory.string(),
+                            format_bytes(static_cast<double>(bytes)), what, free_room(directory),
+                            std::strerror(error)),  // NOLINT(concurrency-mt-unsafe)
+                "free space there, choose another directory, or allow less on it by memory.disk");
   }
 }
 

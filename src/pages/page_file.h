@@ -5,13 +5,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <string>
 
 namespace longstride {
 
 class PageFile {
  public:
-  // Throws Error where the directory cannot be written or has not that much room.
-  PageFile(const std::filesystem::path& directory, std::int64_t bytes);
+  // Throws Error where the directory cannot be written or has not that much room; `what` goes
+  // there, for the message.
+  PageFile(const std::filesystem::path& directory, std::int64_t bytes,
+           const std::string& what = "pages");
   PageFile(const PageFile&) = delete;
   PageFile& operator=(const PageFile&) = delete;
   ~PageFile();

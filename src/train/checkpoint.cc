@@ -171,19 +171,25 @@ TrainState read_checkpoint_state(const fs::path& directory) {
 void load_optimizer(const fs::path& directory, const ParameterSet& weights, Optimizer& optimizer) {
   const SafetensorsReader reader =
       SafetensorsReader::open_file(directory / kStateDirectory / kOptimizerFile);
-  for (const auto& [prefix, part] : state_parts(optimizer))
-    for (std::int64_t i = 0; i < weights.size(); ++i) {
-      const ParameterSpec& spec = weights.specs()[static_cast<std::size_t>(i)];
-      const std::string name = prefix + spec.name;
+  const auto parts = state_parts(optimizer);
+  const auto tensor_name = [&](std::size_t part, std::size_t i) {
+    return parts[part].first + weights.specs()[i].name;
+  };
+  // All of them, before the first byte is changed.
+  for (std::size_t part = 0; part < parts.size(); ++part)
+    for (std::size_t i = 0; i < weights.specs().size(); ++i) {
+      const std::string name = tensor_name(part, i);
       if (!reader.contains(name))
         damaged(directory, fmt::format("{} has no tensor {}", kOptimizerFile, name));
-      const auto bytes = reader.bytes(name);
-      const std::int64_t expected = spec.shape.elements() * size_of(DType::kF32);
-      if (static_cast<std::int64_t>(bytes.size()) != expected)
-        damaged(directory, fmt::format("{} in {} has {} bytes, not {}", name, kOptimizerFile,
-                                       bytes.size(), expected));
-      optimizer.state().write(part, i, bytes);
+      const std::int64_t bytes = std::ssize(reader.bytes(name)),
+                         expected = weights.specs()[i].shape.elements() * size_of(DType::kF32);
+      if (bytes != expected)
+        damaged(directory, fmt::format("{} in {} has {} bytes, not {}", name, kOptimizerFile, bytes,
+                                       expected));
     }
+  optimizer.state().load([&](StatePart part, std::int64_t i) {
+    return reader.bytes(tensor_name(static_cast<std::size_t>(part), static_cast<std::size_t>(i)));
+  });
 }
 
 }  // namespace longstride

@@ -73,13 +73,13 @@ struct DeviceConfig {
   std::int64_t threads = 0;   // 0: all
 };
 
-// Bytes. Pages that do not fit on the device go to host memory, then to disk.
+// Bytes. Pages, and optimizer state, that do not fit on the device go to host memory, then to disk.
 struct MemoryConfig {
   // Without a value: auto, what is free.
   std::optional<std::int64_t> gpu;         // of the device, for everything
-  std::optional<std::int64_t> host, disk;  // for pages beyond the device
+  std::optional<std::int64_t> host, disk;  // beyond the device
   std::filesystem::path disk_path;
-  std::string optimizer = "auto";  // moments and masters: "auto", "device" or "host"
+  std::string optimizer = "auto";  // moments and masters: "auto", "device", "host" or "disk"
 };
 
 struct NumericsConfig {

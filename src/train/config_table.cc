@@ -153,20 +153,24 @@ const std::vector<ConfigKey>& table() {
        "free.",
        LS_FIELD(memory.gpu), bytes_above_zero(), kOptional, "auto"},
       {"memory", "host", Type::kSize,
-       "Bytes of host memory for pages beyond the device; auto takes what is free but a reserve, "
-       "and none where the device is the CPU.",
+       "Bytes of host memory for pages beyond the device and, where the optimizer's state may go "
+       "to the disk, for as much of it as pages leave; auto takes what is free but a reserve, and "
+       "none where the device is the CPU. Buffers of the disk may come on top.",
        LS_FIELD(memory.host), bytes(), kOptional, "auto"},
       {"memory", "disk", Type::kSize,
-       "Bytes of disk for pages beyond both; auto takes what is free at `disk_path` but a reserve.",
+       "Bytes of disk for pages and optimizer state beyond both; auto takes what is free at "
+       "`disk_path` but a reserve.",
        LS_FIELD(memory.disk), bytes()},
       {"memory", "disk_path", Type::kPath,
        "A directory on a local disk; its space is reserved at the start and given back at the end.",
        LS_FIELD(memory.disk_path), any()},
       {"memory", "optimizer", Type::kChoice,
        "Where the optimizer's state and master weights are: 12 bytes per parameter, 8 where the "
-       "weights are f32. On the host they pass through the device at every update; auto: on the "
-       "device where the whole run fits there, else on the host.",
-       LS_FIELD(memory.optimizer), one_of({"auto", "device", "host"})},
+       "weights are f32. Off the device they pass through it at every update. host: all in host "
+       "memory, beside what `host` allows to pages. disk: in host memory as much as pages leave of "
+       "`host`, the rest at `disk_path`. auto: on the device where the whole run fits there; else "
+       "as disk, where there is a `disk_path` with room; else on the host.",
+       LS_FIELD(memory.optimizer), one_of({"auto", "device", "host", "disk"})},
       {"numerics", "compute", Type::kChoice,
        "Type of activations and of keys and values; auto: bf16 where the device computes in it, "
        "else "

@@ -1,5 +1,5 @@
 // AdamW over all parameters, with fp32 moments and, where weights are not fp32 themselves, fp32
-// masters, on the device or in host memory (train/optimizer_state.h): the same bits either way.
+// masters, on the device, in host memory or on disk (train/optimizer_state.h): the same bits.
 #pragma once
 
 #include <cstdint>

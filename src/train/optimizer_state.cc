@@ -1,9 +1,9 @@
-// The state on the device; and which of both it is.
+// The state on the device; and where else it may be.
 #include "train/optimizer_state.h"
 
 #include <algorithm>
 
-#include "train/host_state.h"
+#include "train/sliced_state.h"
 
 namespace longstride {
 namespace {
@@ -43,15 +43,20 @@ class DeviceState final : public OptimizerState {
     }
   }
 
-  void write(StatePart part, std::int64_t parameter, std::span<const std::byte> bytes) override {
-    const View view = set(part).view(parameter);
-    LS_CHECK(static_cast<std::int64_t>(bytes.size()) == view.bytes(), "{} bytes for {}",
-             bytes.size(), view.bytes());
-    first_.device().copy_from_host(view.data(), bytes.data(), view.bytes());
+  void load(const Source& source) override {
+    for (const StatePart part :
+         {StatePart::kFirstMoment, StatePart::kSecondMoment, StatePart::kMaster})
+      for (std::int64_t i = 0; i < first_.size(); ++i) {
+        if (part == StatePart::kMaster && !masters_) return;
+        const View view = set(part).view(i);
+        const std::span<const std::byte> bytes = source(part, i);
+        LS_CHECK(std::ssize(bytes) == view.bytes(), "{} bytes for {}", bytes.size(), view.bytes());
+        first_.device().copy_from_host(view.data(), bytes.data(), view.bytes());
+      }
   }
 
   StateBytes bytes() const override {
-    return {first_.bytes() + second_.bytes() + (masters_ ? masters_->bytes() : 0), 0};
+    return {first_.bytes() + second_.bytes() + (masters_ ? masters_->bytes() : 0)};
   }
 
  private:
@@ -70,13 +75,14 @@ class DeviceState final : public OptimizerState {
 
 StateBytes optimizer_state_bytes(const ModelConfig& config, bool masters,
                                  const StateOptions& options) {
-  if (options.place == StatePlace::kHost) return host_state_bytes(config, masters, options);
-  return {(masters ? 3 : 2) * ParameterSet::bytes_needed(config, DType::kF32), 0};
+  if (options.place != StatePlace::kDevice) return sliced_state_bytes(config, masters, options);
+  return {(masters ? 3 : 2) * ParameterSet::bytes_needed(config, DType::kF32)};
 }
 
 std::unique_ptr<OptimizerState> make_optimizer_state(Device& device, const ModelConfig& config,
                                                      bool masters, const StateOptions& options) {
-  if (options.place == StatePlace::kHost) return make_host_state(device, config, masters, options);
+  if (options.place != StatePlace::kDevice)
+    return make_sliced_state(device, config, masters, options);
   return std::make_unique<DeviceState>(device, config, masters);
 }
 

@@ -1,34 +1,49 @@
 // What AdamW keeps of every element: two fp32 moments and, where weights are not fp32 themselves,
-// an fp32 master. It is on the device, or in host memory, from where it passes through the device
-// in slices: copies in, arithmetic and copies out at the same time.
+// an fp32 master. It is on the device; or in host memory, or the first part of it there and the
+// rest on disk, from where it passes through the device in slices: reading ahead, copies in,
+// arithmetic, copies out and writing at the same time.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "device/device.h"
 #include "model/parameters.h"
+#include "pages/page_times.h"
 #include "tensor/view.h"
 
 namespace longstride {
 
+class DiskQueue;
+// In a directory, so many blocks of so many bytes; for messages, what is in them.
+using MakeDiskQueue = std::function<std::unique_ptr<DiskQueue>(
+    const std::filesystem::path&, std::int64_t, std::int64_t, const std::string&)>;
+
 enum class StatePart : std::uint8_t { kFirstMoment, kSecondMoment, kMaster };
-enum class StatePlace : std::uint8_t { kDevice, kHost };
+enum class StatePlace : std::uint8_t { kDevice, kHost, kDisk };
 
 struct StateOptions {
   StatePlace place = StatePlace::kDevice;
-  // In host memory: elements of a slice at most; a multiple of 64. 0: a sixteenth of all, up to 4M,
+  // Off the device: elements of a slice at most; a multiple of 64. 0: a sixteenth of all, up to 4M,
   // which are 48 MiB with masters and a millisecond of copying.
   std::int64_t slice_elements = 0;
+  // kDisk: of host memory, for buffers on the way to the disk, which there are in any case, and as
+  // many slices as fit beside them. Nothing goes to the disk where all fits.
+  std::int64_t host_bytes = 0;
+  std::filesystem::path disk_directory = {};
+  MakeDiskQueue make_disk = nullptr;  // null: a queue in disk_directory
 };
 
-// On the device: the state itself, or the slices that pass through.
+// On the device: the state itself, or the slices that pass through. In host memory: slices, and
+// buffers of those on disk.
 struct StateBytes {
-  std::int64_t device = 0, host = 0;
+  std::int64_t device = 0, host = 0, disk = 0;
 };
 
 // Elements of one parameter that lie together, from a multiple of 64 on. The views are of the
@@ -45,6 +60,8 @@ class OptimizerState {
  public:
   using Visitor = std::function<void(const StateSegment&)>;
   using Sink = std::function<void(std::span<const std::byte>)>;
+  // All bytes of a parameter's part; they stay as long as the call that asks.
+  using Source = std::function<std::span<const std::byte>(StatePart, std::int64_t parameter)>;
 
   virtual ~OptimizerState() = default;
 
@@ -54,20 +71,23 @@ class OptimizerState {
   // what the segment shows. They are done when it returns.
   virtual void visit(const Visitor& change) = 0;
 
-  // One parameter's bytes to `sink`, in order and in pieces, without memory of the device.
+  // One parameter's bytes to `sink`, in order and in pieces, without memory of the device. Quickest
+  // in the order of the parameters, part after part.
   virtual void read(StatePart part, std::int64_t parameter, const Sink& sink) = 0;
-  virtual void write(StatePart part, std::int64_t parameter, std::span<const std::byte> bytes) = 0;
+  // Everything anew from `source`, which is asked in whatever order is quickest, for a large
+  // parameter several times.
+  virtual void load(const Source& source) = 0;
 
   virtual StateBytes bytes() const = 0;
-  // Of the copies since the last call; zero on the device.
-  virtual MoveTimes take_times() { return {}; }
+  // Of copies and the disk since the last call; zero on the device.
+  virtual PageTimes take_times() { return {}; }
 };
 
 // What make_optimizer_state would allocate.
 StateBytes optimizer_state_bytes(const ModelConfig& config, bool masters,
                                  const StateOptions& options);
 
-// Throws Error where the device or the host has not enough memory.
+// Throws Error where the device, the host or the disk has not enough room.
 std::unique_ptr<OptimizerState> make_optimizer_state(Device& device, const ModelConfig& config,
                                                      bool masters, const StateOptions& options);
 

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/sizes.h"
 #include "model/presets.h"
-#include "train/optimizer.h"
+#include "train/run_memory.h"
 #include "train/step.h"
 
 namespace longstride {
@@ -17,54 +17,6 @@ DType dtype_named(const std::string& name) {
 }
 
 std::string text(std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
-
-// Host memory that is left beside what the run takes of a device that shares it.
-std::int64_t host_left(const Device& device, const RunNeeds& needs) {
-  return std::max<std::int64_t>(
-      0, device.available_host_bytes() - (device.shares_host_memory() ? needs.total() : 0));
-}
-
-void place_optimizer(RunPlan& plan, StatePlace place) {
-  plan.state.place = place;
-  const StateBytes bytes =
-      Optimizer::bytes_needed(plan.model.config, plan.model.dtypes, plan.state);
-  plan.needs.optimizer = bytes.device;
-  plan.needs.optimizer_host = bytes.host;
-}
-
-// Where the choice is left to us, moves the optimizer's state to the host if the run does not fit
-// and the host has room.
-void relieve_device(RunPlan& plan, const Device& device) {
-  if (plan.config.memory.optimizer != "auto" || plan.state.place == StatePlace::kHost ||
-      plan.needs.total() <= plan.needs.available)
-    return;
-  place_optimizer(plan, StatePlace::kHost);
-  if (plan.needs.optimizer_host > host_left(device, plan.needs))
-    place_optimizer(plan, StatePlace::kDevice);
-}
-
-// What is left to others where we take what is free.
-std::int64_t but_a_reserve(std::int64_t free) {
-  constexpr std::int64_t kReserve = std::int64_t{4} << 30;
-  return std::max<std::int64_t>(0, free - std::max(kReserve, free / 20));
-}
-
-std::int64_t host_for_pages(const RunPlan& plan, const Device& device) {
-  if (plan.config.memory.host) return *plan.config.memory.host;
-  if (device.shares_host_memory()) return 0;
-  return but_a_reserve(
-      std::max<std::int64_t>(0, device.available_host_bytes() - plan.needs.optimizer_host));
-}
-
-std::int64_t disk_for_pages(const MemoryConfig& memory) {
-  if (memory.disk || memory.disk_path.empty()) return memory.disk.value_or(0);
-  std::error_code error;
-  const std::filesystem::space_info space = std::filesystem::space(memory.disk_path, error);
-  if (error)
-    throw Error(fmt::format("memory.disk_path {}: {}", memory.disk_path.string(), error.message()),
-                "name a directory on a local disk as memory.disk_path");
-  return but_a_reserve(static_cast<std::int64_t>(space.available));
-}
 
 }  // namespace
 
@@ -98,36 +50,7 @@ RunPlan plan_run(const TrainConfig& config, Device& device) {
   plan.numerics = choose_numerics(
       device, model, config.training.chunk, config.training.page,
       {config.numerics.compute, config.numerics.determinism, config.numerics.kv_gradient_dtype});
-  plan.needs.weights = ParameterSet::bytes_needed(model, plan.model.dtypes);
-  plan.needs.gradients = ParameterSet::bytes_needed(model, DType::kF32);
-  place_optimizer(plan,
-                  config.memory.optimizer == "host" ? StatePlace::kHost : StatePlace::kDevice);
-  reserve_libraries(device, model, plan.numerics, config.training.context);
-  const MemoryConfig& memory = config.memory;
-  plan.needs.available = memory.gpu.value_or(device.available_bytes());
-  if (memory.disk.value_or(0) > 0 && memory.disk_path.empty())
-    throw Error("memory.disk is set and memory.disk_path is not",
-                "name a directory on a local disk as memory.disk_path");
-  // The schedule of a hopeless context would itself fill the memory.
-  plan.needs.step.kv_pages = kv_bytes_needed(model, plan.numerics, config.training.context);
-  relieve_device(plan, device);
-  PageBudget budget{.host = host_for_pages(plan, device), .disk = disk_for_pages(memory)};
-  budget.disk_directory = memory.disk_path;
-  const std::int64_t away = budget.host + budget.disk;
-  plan.needs.step_planned = plan.needs.total() <= plan.needs.available + away;
-  const auto planned = [&] {
-    return plan_step(device, model, plan.model.dtypes, plan.numerics, plan.step_options()).memory;
-  };
-  if (plan.needs.step_planned) plan.needs.step = planned();
-  relieve_device(plan, device);
-  if (plan.needs.step_planned && plan.needs.total() > plan.needs.available && away > 0) {
-    budget.device = plan.needs.available - plan.needs.weights - plan.needs.gradients -
-                    plan.needs.optimizer - plan.needs.step.workspace;
-    budget.host = host_for_pages(plan, device);  // less the optimizer's state, if that moved
-    plan.pages = budget;
-    plan.needs.step = planned();
-  }
-  plan.needs.host_available = host_left(device, plan.needs);
+  plan_memory(plan, device);
   if (config.training.context > model.max_positions && model.max_positions > 0)
     log_warning(
         "context {} is longer than the {} positions the model was made for "
@@ -146,9 +69,9 @@ void check_fits(const RunPlan& plan) {
                        : "";
     // Where auto left the state on the device, the host had no room for it; nothing to say where
     // both are the same memory, and that is full.
-    const bool moved = plan.state.place == StatePlace::kHost;
     const std::string optimizer =
-        moved ? " (the rest is on the host)"
+        n.optimizer_disk > 0   ? " (the rest is on the host and on disk)"
+        : n.optimizer_host > 0 ? " (the rest is on the host)"
         : plan.config.memory.optimizer == "auto" && n.host_available > 0
             ? fmt::format(" (too much for the host, which has {} free)", text(n.host_available))
             : "";
@@ -158,21 +81,45 @@ void check_fits(const RunPlan& plan) {
                     n.step_planned ? "" : "at least ", text(n.total()), text(n.available),
                     text(n.weights), text(n.gradients), text(n.optimizer), optimizer,
                     text(n.step.kv_pages), rest),
-        fmt::format(
-            "shorten training.context (now {}), make training.chunk smaller (now {}), set "
-            "training.keep_chunks to 1 and training.rebuild_feed_forward to true, allow "
-            "pages beyond the device by memory.host, {}or choose a smaller model",
-            training.context, training.chunk,
-            plan.config.memory.optimizer == "device" ? "set memory.optimizer to \"host\", " : ""));
+        fmt::format("shorten training.context (now {}), make training.chunk smaller (now {}), set "
+                    "training.keep_chunks to 1 and training.rebuild_feed_forward to true, allow "
+                    "pages beyond the device by memory.host, {}or choose a smaller model",
+                    training.context, training.chunk,
+                    plan.config.memory.optimizer == "device"
+                        ? "set memory.optimizer to \"host\" or \"disk\", "
+                        : ""));
   }
   if (n.host_total() > n.host_available)
     throw Error(
         fmt::format("this run needs {} of host memory and {} are free: optimizer {}, pages {}",
                     text(n.host_total()), text(n.host_available), text(n.optimizer_host),
                     text(n.step.host_pages)),
-        "set memory.optimizer to \"device\" if the device has room for it, set memory.host lower "
-        "with memory.disk in its place, free memory on this machine, or choose a smaller model");
+        "set memory.optimizer to \"device\" if the device has room for it, or to \"disk\" with "
+        "memory.disk_path; set memory.host lower with memory.disk in its place, free memory on "
+        "this machine, or choose a smaller model");
+  if (n.disk_total() > n.disk_available)
+    throw Error(fmt::format("this run needs {} on disk at memory.disk_path {} and {} there: "
+                            "optimizer {}, pages {}",
+                            text(n.disk_total()), plan.config.memory.disk_path.string(),
+                            plan.config.memory.disk
+                                ? fmt::format("memory.disk allows {}", text(n.disk_available))
+                                : fmt::format("{} are free but a reserve", text(n.disk_available)),
+                            text(n.optimizer_disk), text(n.step.disk_pages)),
+                "raise memory.disk, name a disk with more room as memory.disk_path, raise "
+                "memory.host, shorten training.context, or choose a smaller model");
 }
+
+namespace {
+
+std::string describe_optimizer(const RunNeeds& n) {
+  if (n.optimizer_host + n.optimizer_disk == 0) return text(n.optimizer);
+  const std::string disk =
+      n.optimizer_disk > 0 ? fmt::format(" and {} on disk", text(n.optimizer_disk)) : "";
+  return fmt::format("{}: {} on the host{} pass through it", text(n.optimizer),
+                     text(n.optimizer_host), disk);
+}
+
+}  // namespace
 
 std::string describe(const RunPlan& plan) {
   const ModelConfig& m = plan.model.config;
@@ -194,10 +141,7 @@ std::string describe(const RunPlan& plan) {
   row("kernels", fmt::format("{}, {}", plan.numerics.device, plan.numerics.kernels));
   row("weights", text(plan.needs.weights));
   row("gradients", text(plan.needs.gradients));
-  row("optimizer", plan.state.place == StatePlace::kDevice
-                       ? text(plan.needs.optimizer)
-                       : fmt::format("{}: {} on the host pass through it",
-                                     text(plan.needs.optimizer), text(plan.needs.optimizer_host)));
+  row("optimizer", describe_optimizer(plan.needs));
   row("KV pages", text(plan.needs.step.kv_pages));
   if (plan.needs.step_planned) {
     row("KV gradient pages", text(plan.needs.step.kv_gradient_pages));
@@ -212,6 +156,9 @@ std::string describe(const RunPlan& plan) {
   if (plan.needs.host_total() > 0)
     row("on the host", fmt::format("{} of {} available", text(plan.needs.host_total()),
                                    text(plan.needs.host_available)));
+  if (plan.needs.disk_total() > 0)
+    row("on disk", fmt::format("{} of {} available", text(plan.needs.disk_total()),
+                               text(plan.needs.disk_available)));
   return s;
 }
 

@@ -27,14 +27,17 @@ ModelSource open_model_source(const ModelSourceConfig& config);
 struct RunNeeds {
   std::int64_t weights = 0, gradients = 0;
   std::int64_t optimizer = 0;       // on the device: all, or what passes through it
-  std::int64_t optimizer_host = 0;  // in host memory
+  std::int64_t optimizer_host = 0;  // in host memory, buffers on the way to the disk included
+  std::int64_t optimizer_disk = 0;
   StepMemory step;
   bool step_planned =
       true;  // false: weights and KV pages alone do not fit, and nothing beyond them was planned
   std::int64_t available = 0;       // on the device: what is free now, or memory.gpu
   std::int64_t host_available = 0;  // beside what the run takes as a device
+  std::int64_t disk_available = 0;  // memory.disk, or what is free there but a reserve
   std::int64_t total() const { return weights + gradients + optimizer + step.total(); }
   std::int64_t host_total() const { return optimizer_host + step.host_pages; }
+  std::int64_t disk_total() const { return optimizer_disk + step.disk_pages; }
 };
 
 struct RunPlan {
@@ -56,7 +59,8 @@ struct RunPlan {
 // Opens and checks everything the configuration names. Throws Error; a run that does not fit is
 // refused by check_fits, so that a dry run may still show the numbers.
 RunPlan plan_run(const TrainConfig& config, Device& device);
-// Throws Error with the numbers and what to change if the device or the host has not enough.
+// Throws Error with the numbers and what to change if the device, the host or the disk has not
+// enough.
 void check_fits(const RunPlan& plan);
 // A table for people: model, data, numerics, bytes by tenant.
 std::string describe(const RunPlan& plan);

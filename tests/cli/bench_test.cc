@@ -54,18 +54,32 @@ TEST(BenchStep, Updates) {
   const ProgramResult plain = bench_step(run, {"--context", "256"});
   ASSERT_TRUE(ended(plain, 0));
   EXPECT_FALSE(Json::parse(plain.out).contains("update"));
-  for (const std::string where : {"device", "host"}) {
-    const ProgramResult result = bench_step(
-        run, {"--context", "256", "--update", "3", "--optimizer", where, "--dtype", "bf16"});
+  for (const std::string where : {"device", "host", "disk"}) {
+    const ProgramResult result =
+        bench_step(run, {"--context", "256", "--update", "3", "--optimizer", where, "--dtype",
+                         "bf16", "--disk-path", "."});
     ASSERT_TRUE(ended(result, 0, {"update, optimizer on the " + where}));
     const Json update = Json::parse(result.out)["update"];
     EXPECT_EQ(update["optimizer"], where);
     EXPECT_EQ(update["seconds"].size(), 3);
     EXPECT_GT(update["seconds_best"].get<double>(), 0);
     EXPECT_GT(update["bytes_device"].get<std::int64_t>(), 0);
-    EXPECT_EQ(update["bytes_host"].get<std::int64_t>() > 0, where == "host");
-    EXPECT_EQ(update["seconds_from_host"].get<double>() > 0, where == "host");
+    EXPECT_EQ(update["bytes_host"].get<std::int64_t>() > 0, where != "device");
+    EXPECT_EQ(update["bytes_disk"].get<std::int64_t>() > 0, where == "disk");
+    EXPECT_EQ(update["seconds_from_host"].get<double>() > 0, where != "device");
+    EXPECT_EQ(update["seconds_disk"].get<double>() > 0, where == "disk");
   }
+  const Strings disk = {"--context", "256", "--update", "1", "--optimizer", "disk"};
+  const auto with = [&](Strings more) {
+    more.insert(more.begin(), disk.begin(), disk.end());
+    return bench_step(run, more);
+  };
+  const ProgramResult kept = with({"--disk-path", ".", "--host-memory", "64M"});
+  ASSERT_TRUE(ended(kept, 0));
+  EXPECT_EQ(Json::parse(kept.out)["update"]["bytes_disk"], 0);
+  EXPECT_TRUE(refused(with({}), {"--optimizer disk without --disk-path"}));
+  EXPECT_TRUE(refused(with({"--disk-path", ".", "--disk-memory", "10K"}),
+                      {"on disk", "--disk-memory leaves 10.00 KiB"}));
   EXPECT_TRUE(refused(bench_step(run, {"--context", "256", "--optimizer", "host"}),
                       {"--optimizer without --update"}));
 }

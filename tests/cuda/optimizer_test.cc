@@ -1,13 +1,15 @@
-// The optimizer's state on the host beside a GPU: copies and arithmetic at the same time, the same
-// bits as on the device.
+// The optimizer's state on the host and on disk beside a GPU: copies and arithmetic at the same
+// time, the same bits as on the device.
 #include <gtest/gtest.h>
 
+#include "tests/data/temp_directory.h"
 #include "tests/train/optimizer_fixture.h"
 
 namespace longstride {
 namespace {
 
-TEST(OptimizerOnGpu, TheSameBitsOnTheHost) {
+TEST(OptimizerOnGpu, TheSameBitsEverywhere) {
+  const TempDirectory disk;
   const auto device = make_cuda_device();
   // Some slices of a size that takes the copies a while.
   ModelConfig config = optimizer_model();
@@ -18,11 +20,15 @@ TEST(OptimizerOnGpu, TheSameBitsOnTheHost) {
     Trained resident(*device, config, dtype, {});
     resident.update(1, 3);
     const std::string expected = resident.bytes();
-    for (const std::int64_t slice : {std::int64_t{64} << 10, std::int64_t{1} << 20}) {
-      Trained hosted(*device, config, dtype, on_host(slice));
-      hosted.update(1, 3);
-      EXPECT_TRUE(hosted.bytes() == expected) << name_of(dtype) << ", slices of " << slice;
-    }
+    for (const std::int64_t slice : {std::int64_t{64} << 10, std::int64_t{1} << 20})
+      for (const StateOptions& place : {on_host(slice), on_disk(disk.path(), slice),
+                                        split(disk.path(), slice, config, dtype)}) {
+        Trained moved(*device, config, dtype, place);
+        moved.update(1, 3);
+        EXPECT_TRUE(moved.bytes() == expected)
+            << name_of(dtype) << ", slices of " << slice << ", place "
+            << static_cast<int>(place.place) << ", " << place.host_bytes << " bytes of host memory";
+      }
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -78,6 +79,23 @@ struct Trained {
 
 inline StateOptions on_host(std::int64_t slice_elements) {
   return {StatePlace::kHost, slice_elements};
+}
+
+// With room in host memory for `host_bytes`; everything on disk without.
+inline StateOptions on_disk(const std::filesystem::path& directory, std::int64_t slice_elements,
+                            std::int64_t host_bytes = 0) {
+  return {StatePlace::kDisk, slice_elements, host_bytes, directory};
+}
+
+// About half of the slices in host memory, the others on disk.
+inline StateOptions split(const std::filesystem::path& directory, std::int64_t slice_elements,
+                          const ModelConfig& config, DType dtype) {
+  const std::vector<DType> dtypes(parameter_specs(config).size(), dtype);
+  const std::int64_t all = Optimizer::bytes_needed(config, dtypes, on_host(slice_elements)).host;
+  StateOptions options = on_disk(directory, slice_elements);
+  const std::int64_t buffers = Optimizer::bytes_needed(config, dtypes, options).host;
+  options.host_bytes = std::min(buffers + all / 2, all - 1);
+  return options;
 }
 
 }  // namespace longstride

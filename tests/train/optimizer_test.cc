@@ -41,7 +41,8 @@ TEST(OptimizerTest, TheFirstUpdateByHand) {
   EXPECT_LT(decayed, before.size());
 }
 
-TEST(OptimizerTest, TheSameBitsOnTheHost) {
+TEST(OptimizerTest, TheSameBitsEverywhere) {
+  const TempDirectory disk;
   const auto device = make_cpu_device();
   const ModelConfig config = optimizer_model();
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
@@ -50,22 +51,33 @@ TEST(OptimizerTest, TheSameBitsOnTheHost) {
     const std::string start = resident.bytes();
     resident.update(1, 5);
     EXPECT_NE(resident.bytes(), start);
-    for (const std::int64_t slice : kSliceSizes) {
-      Trained hosted(*device, config, dtype, on_host(slice));
-      EXPECT_EQ(hosted.bytes(), start) << name_of(dtype) << ", slices of " << slice;
-      hosted.update(1, 5);
-      EXPECT_EQ(hosted.bytes(), resident.bytes()) << name_of(dtype) << ", slices of " << slice;
-    }
+    for (const std::int64_t slice : kSliceSizes)
+      for (const StateOptions& place : {on_host(slice), on_disk(disk.path(), slice),
+                                        split(disk.path(), slice, config, dtype)}) {
+        const std::string what = fmt::format("{}, slices of {}, {} bytes of host", name_of(dtype),
+                                             slice, place.host_bytes);
+        Trained moved(*device, config, dtype, place);
+        EXPECT_EQ(moved.bytes(), start) << what;
+        moved.update(1, 2);
+        (void)moved.bytes();  // as a checkpoint between updates
+        moved.update(3, 3);
+        EXPECT_EQ(moved.bytes(), resident.bytes()) << what;
+      }
   }
 }
 
 TEST(OptimizerTest, TakesWhatItSays) {
+  const TempDirectory disk;
   const auto device = make_cpu_device();
   const ModelConfig config = optimizer_model();
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     ParameterSet weights(*device, config, dtype, "weights");
     std::vector<StateOptions> places = {StateOptions{}};
-    for (const std::int64_t slice : kSliceSizes) places.push_back(on_host(slice));
+    for (const std::int64_t slice : kSliceSizes) {
+      places.push_back(on_host(slice));
+      places.push_back(on_disk(disk.path(), slice));
+      places.push_back(split(disk.path(), slice, config, dtype));
+    }
     for (const StateOptions& place : places) {
       const StateBytes needed = Optimizer::bytes_needed(config, weights.dtypes(), place);
       const std::int64_t before = device->allocated_bytes();
@@ -74,16 +86,45 @@ TEST(OptimizerTest, TakesWhatItSays) {
                 needed.device + needed.host + size_of(DType::kF64));
       EXPECT_EQ(optimizer.state().bytes().device, needed.device);
       EXPECT_EQ(optimizer.state().bytes().host, needed.host);
+      EXPECT_EQ(optimizer.state().bytes().disk, needed.disk);
+      EXPECT_EQ(needed.disk > 0, place.place == StatePlace::kDisk);
+      if (place.place == StatePlace::kDevice) continue;
       // Four slices at most pass through the device.
-      const std::int64_t per = dtype == DType::kF32 ? 8 : 12;
+      const std::int64_t per = dtype == DType::kF32 ? 8 : 12,
+                         all = Optimizer::bytes_needed(config, weights.dtypes(),
+                                                       on_host(place.slice_elements))
+                                   .host;
       if (place.slice_elements > 0) {
-        EXPECT_EQ(needed.device, std::min(4 * place.slice_elements * per, needed.host));
-      } else if (place.place == StatePlace::kHost) {
-        EXPECT_NEAR(static_cast<double>(needed.device), 0.25 * static_cast<double>(needed.host),
+        EXPECT_EQ(needed.device, std::min(4 * place.slice_elements * per, all));
+      } else {
+        EXPECT_NEAR(static_cast<double>(needed.device), 0.25 * static_cast<double>(all),
                     64.0 * 4 * static_cast<double>(per));
       }
     }
   }
+}
+
+// Of what the host has room for, nothing is on disk; with a byte less, one slice.
+TEST(OptimizerTest, HostMemoryIsFilledBeforeTheDisk) {
+  const TempDirectory disk;
+  const ModelConfig config = optimizer_model();
+  const std::vector<DType> dtypes(parameter_specs(config).size(), DType::kBF16);
+  constexpr std::int64_t kSlice = 1024, kBlock = kSlice * 12, kBuffers = 12 * kBlock;
+  const auto needed = [&](std::int64_t host_bytes) {
+    return Optimizer::bytes_needed(config, dtypes, on_disk(disk.path(), kSlice, host_bytes));
+  };
+  const std::int64_t all = Optimizer::bytes_needed(config, dtypes, on_host(kSlice)).host,
+                     slices = (all + kBlock - 1) / kBlock;
+  ASSERT_GT(slices, 14);
+  EXPECT_EQ(needed(all).disk, 0);
+  EXPECT_EQ(needed(all).host, all);
+  EXPECT_EQ(needed(0).disk, slices * kBlock);
+  EXPECT_EQ(needed(0).host, kBuffers);
+  EXPECT_EQ(needed(kBuffers + kBlock - 1).disk, slices * kBlock);
+  EXPECT_EQ(needed(kBuffers + kBlock).disk, (slices - 1) * kBlock);
+  EXPECT_EQ(needed(kBuffers + 2 * kBlock).host, kBuffers + 2 * kBlock);
+  for (std::int64_t host = 0; host < all; host += 4096)
+    EXPECT_LE(needed(host).host, std::max(host, kBuffers));
 }
 
 TEST(OptimizerTest, SlicesAreMultiplesOf64) {
@@ -97,8 +138,14 @@ TEST(OptimizerTest, SlicesAreMultiplesOf64) {
 TEST(OptimizerTest, CheckpointsFitEveryPlace) {
   const auto device = make_cpu_device();
   const ModelConfig config = find_preset("tiny-qwen2");
-  const StateOptions places[] = {{}, on_host(1088), on_host(0)};
+  const TempDirectory disk;
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const StateOptions places[] = {{},
+                                   on_host(1088),
+                                   on_host(0),
+                                   on_disk(disk.path(), 1088),
+                                   on_disk(disk.path(), 0),
+                                   split(disk.path(), 4096, config, dtype)};
     Trained straight(*device, config, dtype, {});
     straight.update(1, 5);
     std::string first_file;
@@ -116,6 +163,8 @@ TEST(OptimizerTest, CheckpointsFitEveryPlace) {
       EXPECT_EQ(file, first_file);
       for (const StateOptions& to : places) {
         Trained resumed(*device, config, dtype, to);
+        // What was read before is not taken for what is loaded.
+        resumed.optimizer->state().read(StatePart::kFirstMoment, 0, [](const auto&) {});
         ModelDirectory::open(saved).load(resumed.weights);
         load_optimizer(saved, resumed.weights, *resumed.optimizer);
         EXPECT_EQ(resumed.bytes(), saving.bytes());
@@ -130,8 +179,9 @@ RunPlan plan_with(std::int64_t available, std::int64_t host_available, const std
   RunPlan plan;
   plan.config.memory.optimizer = where;
   plan.needs.weights = plan.needs.gradients = 1 << 20;
-  plan.state.place = where == "host" ? StatePlace::kHost : StatePlace::kDevice;
-  (where == "host" ? plan.needs.optimizer_host : plan.needs.optimizer) = 6 << 20;
+  (where == "host"   ? plan.needs.optimizer_host
+   : where == "disk" ? plan.needs.optimizer_disk
+                     : plan.needs.optimizer) = 6 << 20;
   plan.needs.available = available;
   plan.needs.host_available = host_available;
   return plan;
@@ -157,10 +207,23 @@ TEST(OptimizerTest, RefusedWhereThereIsNoRoom) {
   const std::string device = refusal(plan_with(7 << 20, 1 << 30, "device"));
   EXPECT_NE(device.find("needs 8.00 MiB and the device has 7.00 MiB free"), std::string::npos)
       << device;
-  EXPECT_NE(device.find("set memory.optimizer to \"host\""), std::string::npos) << device;
+  EXPECT_NE(device.find("set memory.optimizer to \"host\" or \"disk\""), std::string::npos)
+      << device;
   const std::string neither = refusal(plan_with(7 << 20, 5 << 20, "auto"));
   EXPECT_NE(neither.find("too much for the host, which has 5.00 MiB free"), std::string::npos)
       << neither;
+  RunPlan plan = plan_with(2 << 20, 1 << 30, "disk");
+  plan.needs.step.disk_pages = 1 << 20;
+  plan.needs.disk_available = 7 << 20;
+  EXPECT_EQ(refusal(plan), "");
+  plan.needs.disk_available = (7 << 20) - 1;
+  plan.config.memory.disk_path = "/disk";
+  const std::string disk = refusal(plan);
+  for (const char* part : {"needs 7.00 MiB on disk at memory.disk_path /disk", "are free",
+                           "optimizer 6.00 MiB, pages 1.00 MiB", "raise memory.host"})
+    EXPECT_NE(disk.find(part), std::string::npos) << disk;
+  plan.config.memory.disk = plan.needs.disk_available;
+  EXPECT_NE(refusal(plan).find("memory.disk allows 7.00 MiB"), std::string::npos);
 }
 
 }  // namespace

@@ -1,0 +1,131 @@
+#include "train/run_memory.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "train/optimizer.h"
+#include "train/step.h"
+
+namespace longstride {
+namespace {
+
+// Host memory that is left beside what the run takes of a device that shares it.
+std::int64_t host_left(const Device& device, const RunNeeds& needs) {
+  return std::max<std::int64_t>(
+      0, device.available_host_bytes() - (device.shares_host_memory() ? needs.total() : 0));
+}
+
+// What is left to others where we take what is free.
+std::int64_t but_a_reserve(std::int64_t free) {
+  constexpr std::int64_t kReserve = std::int64_t{4} << 30;
+  return std::max<std::int64_t>(0, free - std::max(kReserve, free / 20));
+}
+
+// What others leave of the host's budget, for pages or for a state that may go to the disk.
+std::int64_t host_budget(const RunPlan& plan, const Device& device, std::int64_t others) {
+  if (plan.config.memory.host) return *plan.config.memory.host - others;
+  if (device.shares_host_memory()) return 0;
+  return but_a_reserve(std::max<std::int64_t>(0, device.available_host_bytes() - others));
+}
+
+// With memory.host they get all of it, and what the state needs there is beside it.
+std::int64_t host_for_pages(const RunPlan& plan, const Device& device) {
+  return host_budget(plan, device, plan.config.memory.host ? 0 : plan.needs.optimizer_host);
+}
+
+std::int64_t disk_budget(const MemoryConfig& memory) {
+  if (memory.disk_path.empty()) {
+    if (memory.disk.value_or(0) > 0)
+      throw Error("memory.disk is set and memory.disk_path is not",
+                  "name a directory on a local disk as memory.disk_path");
+    if (memory.optimizer == "disk")
+      throw Error("memory.optimizer is \"disk\" and memory.disk_path is not set",
+                  "name a directory on a local disk as memory.disk_path");
+  }
+  if (memory.disk || memory.disk_path.empty()) return memory.disk.value_or(0);
+  std::error_code error;
+  const std::filesystem::space_info space = std::filesystem::space(memory.disk_path, error);
+  if (error)
+    throw Error(fmt::format("memory.disk_path {}: {}", memory.disk_path.string(), error.message()),
+                "name a directory on a local disk as memory.disk_path");
+  return but_a_reserve(static_cast<std::int64_t>(space.available));
+}
+
+void place_optimizer(RunPlan& plan, StatePlace place, std::int64_t host_bytes = 0) {
+  plan.state.place = place;
+  plan.state.host_bytes = host_bytes;
+  const StateBytes bytes =
+      Optimizer::bytes_needed(plan.model.config, plan.model.dtypes, plan.state);
+  plan.needs.optimizer = bytes.device;
+  plan.needs.optimizer_host = bytes.host;
+  plan.needs.optimizer_disk = bytes.disk;
+}
+
+// Where the choice is left to us and the run does not fit, moves the optimizer's state off the
+// device, if there is room for it: to host memory and disk where there is a disk, else to host
+// memory.
+void relieve_device(RunPlan& plan, const Device& device) {
+  RunNeeds& needs = plan.needs;
+  if (plan.config.memory.optimizer != "auto" || plan.state.place != StatePlace::kDevice ||
+      needs.total() <= needs.available)
+    return;
+  if (needs.disk_available > 0) {
+    place_optimizer(plan, StatePlace::kDisk);
+    if (needs.optimizer_disk <= needs.disk_available + host_budget(plan, device, 0)) return;
+  }
+  place_optimizer(plan, StatePlace::kHost);
+  if (needs.optimizer_host > host_left(device, needs)) place_optimizer(plan, StatePlace::kDevice);
+}
+
+// A state that may go to the disk gets what pages have left of host memory.
+void split_state(RunPlan& plan, const Device& device) {
+  if (plan.state.place != StatePlace::kDisk) return;
+  place_optimizer(plan, StatePlace::kDisk,
+                  std::max<std::int64_t>(0, host_budget(plan, device, plan.needs.step.host_pages)));
+  if (plan.needs.optimizer_disk == 0) plan.state.place = StatePlace::kHost;
+}
+
+StatePlace first_place(const std::string& wanted) {
+  return wanted == "host"   ? StatePlace::kHost
+         : wanted == "disk" ? StatePlace::kDisk
+                            : StatePlace::kDevice;
+}
+
+}  // namespace
+
+void plan_memory(RunPlan& plan, Device& device) {
+  RunNeeds& needs = plan.needs;
+  const ModelConfig& model = plan.model.config;
+  const MemoryConfig& memory = plan.config.memory;
+  const std::int64_t context = plan.config.training.context;
+  needs.disk_available = disk_budget(memory);
+  needs.weights = ParameterSet::bytes_needed(model, plan.model.dtypes);
+  needs.gradients = ParameterSet::bytes_needed(model, DType::kF32);
+  plan.state.disk_directory = memory.disk_path;
+  place_optimizer(plan, first_place(memory.optimizer));
+  reserve_libraries(device, model, plan.numerics, context);
+  needs.available = memory.gpu.value_or(device.available_bytes());
+  // The schedule of a hopeless context would itself fill the memory.
+  needs.step.kv_pages = kv_bytes_needed(model, plan.numerics, context);
+  relieve_device(plan, device);
+  PageBudget budget{.host = host_for_pages(plan, device), .disk = needs.disk_available};
+  budget.disk_directory = memory.disk_path;
+  const std::int64_t away = budget.host + budget.disk;
+  needs.step_planned = needs.total() <= needs.available + away;
+  const auto planned = [&] {
+    return plan_step(device, model, plan.model.dtypes, plan.numerics, plan.step_options()).memory;
+  };
+  if (needs.step_planned) needs.step = planned();
+  relieve_device(plan, device);
+  if (needs.step_planned && needs.total() > needs.available && away > 0) {
+    budget.device =
+        needs.available - needs.weights - needs.gradients - needs.optimizer - needs.step.workspace;
+    budget.host = host_for_pages(plan, device);  // less the optimizer's state, if that moved
+    plan.pages = budget;
+    needs.step = planned();
+  }
+  split_state(plan, device);
+  needs.host_available = host_left(device, needs);
+}
+
+}  // namespace longstride

@@ -1,0 +1,139 @@
+#include "train/sliced_state.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "train/slice_store.h"
+
+namespace longstride {
+namespace {
+
+constexpr std::int64_t kSlots = 4;  // one comes, one is worked on, one leaves, one to spare
+
+std::int64_t slots_for(const StateSlices& slices) { return std::min(kSlots, slices.size()); }
+
+class SlicedState final : public OptimizerState {
+ public:
+  SlicedState(Device& device, StateSlices slices, const StateOptions& options)
+      : device_(device),
+        cut_(std::move(slices)),
+        slots_(
+            device.allocate(slots_for(cut_) * cut_.slice_bytes, "slices of the optimizer's state")),
+        mover_(device.make_mover()),
+        store_(device, *mover_, cut_, options),
+        left_(static_cast<std::size_t>(slots_for(cut_))) {}
+  SlicedState(const SlicedState&) = delete;
+  SlicedState& operator=(const SlicedState&) = delete;
+  // What the lanes still do, after an error, ends before the memory goes.
+  ~SlicedState() override { mover_->finish(); }
+
+  void start(const Visitor& fill) override { pass(fill, true); }
+  void visit(const Visitor& change) override { pass(change, false); }
+
+  void read(StatePart part, std::int64_t parameter, const Sink& sink) override {
+    const auto p = static_cast<std::int64_t>(part);
+    LS_CHECK(p < cut_.parts, "the weights are the masters");
+    for (std::int64_t s = cut_.first_slice.at(static_cast<std::size_t>(parameter));
+         s < cut_.size() && cut_[s].pieces.front().parameter <= parameter; ++s)
+      for (const StatePiece& piece : cut_[s].pieces)
+        if (piece.parameter == parameter)
+          sink({store_.look_at(s) + cut_.offset(s, p, piece),
+                static_cast<std::size_t>(piece.elements * StateSlices::kElement)});
+  }
+
+  // Slice by slice, so that each is written once wherever it is.
+  void load(const Source& source) override {
+    store_.rewind();
+    for (std::int64_t s = 0; s < cut_.size(); ++s) {
+      std::byte* const data = store_.begin_out(s);
+      for (const StatePiece& piece : cut_[s].pieces)
+        for (std::int64_t p = 0; p < cut_.parts; ++p) {
+          const std::span<const std::byte> bytes =
+              source(static_cast<StatePart>(p), piece.parameter);
+          const std::int64_t at = piece.first * StateSlices::kElement,
+                             n = piece.elements * StateSlices::kElement;
+          LS_CHECK(at + n <= std::ssize(bytes), "{} bytes of at least {}", bytes.size(), at + n);
+          std::memcpy(data + cut_.offset(s, p, piece), bytes.data() + at,
+                      static_cast<std::size_t>(n));
+        }
+      store_.end_out(s);
+    }
+  }
+
+  StateBytes bytes() const override {
+    return {slots_->bytes(), store_.room().host_bytes, store_.room().disk_bytes()};
+  }
+
+  PageTimes take_times() override {
+    const DiskTimes now = store_.disk_times();
+    const PageTimes times{mover_->take_times(), now.busy_s - taken_.busy_s,
+                          now.waited_s - taken_.waited_s};
+    taken_ = now;
+    return times;
+  }
+
+ private:
+  // `fresh`: slices begin as zeros, whatever is stored.
+  void pass(const Visitor& f, bool fresh) {
+    store_.rewind();
+    for (std::int64_t s = 0; s < cut_.size(); ++s) {
+      Mark& left = left_[static_cast<std::size_t>(s) % left_.size()];
+      std::byte* const device = slots_->data() + (&left - left_.data()) * cut_.slice_bytes;
+      const std::int64_t bytes = cut_.bytes(s);
+      if (fresh) {
+        store_.prepare(s);
+        mover_->wait(Lane::kCompute, left, WaitSite::kOptimizerZeroAfterOut);
+        mover_->computing_on(device, bytes, true);
+        device_.zero(device, bytes);
+      } else {
+        mover_->wait(Lane::kFromHost, left, WaitSite::kOptimizerInAfterOut);
+        const Mover::Copy in{device, store_.begin_in(s), bytes};
+        mover_->copy(Lane::kFromHost, {&in, 1});
+        store_.end_in(s);
+        mover_->wait(Lane::kCompute, mover_->mark(Lane::kFromHost), WaitSite::kOptimizerUseAfterIn);
+        mover_->computing_on(device, bytes, true);
+      }
+      for (const StatePiece& piece : cut_[s].pieces) f(segment(s, piece, device));
+      mover_->wait(Lane::kToHost, mover_->mark(Lane::kCompute), WaitSite::kOptimizerOutAfterUse);
+      const Mover::Copy out{store_.begin_out(s), device, bytes};
+      mover_->copy(Lane::kToHost, {&out, 1});
+      store_.end_out(s);
+      left = mover_->mark(Lane::kToHost);
+    }
+    mover_->finish();
+  }
+
+  StateSegment segment(std::int64_t slice, const StatePiece& piece, std::byte* device) const {
+    const auto view = [&](std::int64_t part) {
+      return View(device + cut_.offset(slice, part, piece), DType::kF32, {piece.elements});
+    };
+    return {piece.parameter, piece.first, piece.elements,
+            view(0),         view(1),     cut_.parts == 3 ? view(2) : View()};
+  }
+
+  Device& device_;
+  StateSlices cut_;
+  std::unique_ptr<Memory> slots_;
+  std::unique_ptr<Mover> mover_;
+  SliceStore store_;
+  std::vector<Mark> left_;  // of each slot: its last copy out
+  DiskTimes taken_;         // at the last take_times
+};
+
+}  // namespace
+
+StateBytes sliced_state_bytes(const ModelConfig& config, bool masters,
+                              const StateOptions& options) {
+  const StateSlices slices = cut_state(config, masters, options.slice_elements);
+  const SliceRoom room = slice_room(slices, options);
+  return {slots_for(slices) * slices.slice_bytes, room.host_bytes, room.disk_bytes()};
+}
+
+std::unique_ptr<OptimizerState> make_sliced_state(Device& device, const ModelConfig& config,
+                                                  bool masters, const StateOptions& options) {
+  return std::make_unique<SlicedState>(device, cut_state(config, masters, options.slice_elements),
+                                       options);
+}
+
+}  // namespace longstride
