@@ -109,6 +109,9 @@ TEST(BenchKernels, Figures) {
 TEST(BenchKernels, AFilterThatFitsNothing) {
   EXPECT_TRUE(refused(run_program({"bench", "kernels", "--filter", "convolution"}),
                       {"no operation has 'convolution' in its name", "without --filter"}));
+  EXPECT_TRUE(
+      refused(run_program({"bench", "kernels", "--filter", "swiglu", "--shape", "in FP4"}),
+              {"no operation has 'swiglu' in its name and 'in FP4' in its shape", "--shape"}));
 }
 
 }  // namespace
