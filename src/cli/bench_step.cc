@@ -54,8 +54,13 @@ ModelConfig shape_of(const Options& o) {
 // move pages beside the arithmetic.
 std::int64_t page_memory(const Options& o, DeviceKind runs_on, const ModelConfig& config,
                          const NumericsRecord& numerics, std::int64_t context) {
-  if (o.page_memory != "least" && o.page_memory != "streaming")
-    return parse_size(o.page_memory, "--page-memory");
+  if (o.page_memory != "least" && o.page_memory != "streaming") {
+    try {
+      return parse_size(o.page_memory, "--page-memory");
+    } catch (const Error& e) {
+      throw Error(e.what(), e.hint() + "; or least, or streaming");
+    }
+  }
   const SequenceLayout layout{context, numerics.chunk_tokens, numerics.page_tokens, {0}};
   const StepSchedule schedule =
       make_step_schedule(layout, schedule_options(runs_on, config, numerics, o.keep_chunks));
