@@ -17,6 +17,7 @@
 #include "cli/record.h"
 #include "model/presets.h"
 #include "observe/activity_summary.h"
+#include "observe/flops.h"
 #include "observe/process_memory.h"
 #include "observe/tracer.h"
 #include "train/step.h"
@@ -79,9 +80,6 @@ PageBudget pages_of(const Options& o, DeviceKind runs_on, const ModelConfig& con
     throw Error("--disk-memory without --disk-path", "name a directory on a local disk");
   return pages;
 }
-
-// What an H200 does at most in dense bf16 products, by its datasheet.
-constexpr double kH200Tflops = 989;
 
 // Arithmetic that a step does beyond the model's: the layers of all chunks but the kept ones run
 // forward a second time.
@@ -194,6 +192,7 @@ int bench_step(const Options& o) {
                hardware_tflops =
                    (flops_of(config, lengths) + recomputed_flops(config, numerics, context, o)) /
                    best.total * 1e-12;
+  const std::optional<double> peak = peak_flops_per_s(device->name());
   // On the CPU the step's memory is what the process grew by; on a device of its own, what was
   // allocated there.
   const bool shares_memory = device->kind() == DeviceKind::kCpu;
@@ -218,7 +217,7 @@ int bench_step(const Options& o) {
       {"tokens_per_s", static_cast<double>(context) / best.total},
       {"model_tflops", model_tflops},
       {"hardware_tflops", hardware_tflops},
-      {"model_flop_utilization", shares_memory ? Json() : Json(model_tflops / kH200Tflops)},
+      {"model_flop_utilization", peak ? OrderedJson(model_tflops * 1e12 / *peak) : OrderedJson()},
       {"seconds",
        {{"total", best.total},
         {"forward", best.result.forward_s},
