@@ -13,8 +13,8 @@ namespace longstride::cli {
 namespace {
 
 struct Options {
-  std::string filter, json, device = "auto";
-  double seconds = 0.3;
+  std::string json, device = "auto";
+  ops::BenchmarkOptions run;
 };
 
 int bench_kernels(const Options& o) {
@@ -23,7 +23,7 @@ int bench_kernels(const Options& o) {
                       {"threads", thread_count()},
                       {"kernels", ops::kernel_libraries(*device)},
                       {"rows", OrderedJson::array()}};
-  for (const ops::BenchmarkRow& row : ops::run_benchmarks(*device, o.filter, o.seconds)) {
+  for (const ops::BenchmarkRow& row : ops::run_benchmarks(*device, o.run)) {
     log_info("{:<28} {:<44} {:>10.3f} ms {:>9.1f} {}", row.operation, row.shape, row.seconds * 1e3,
              row.rate, row.unit);
     json["rows"].push_back({{"operation", row.operation},
@@ -33,8 +33,10 @@ int bench_kernels(const Options& o) {
                             {"unit", row.unit}});
   }
   if (json["rows"].empty())
-    throw Error(fmt::format("no operation has '{}' in its name", o.filter),
-                "longstride bench kernels without --filter lists them all");
+    throw Error(
+        fmt::format("no operation has '{}' in its name{}", o.run.filter,
+                    o.run.shape.empty() ? "" : fmt::format(" and '{}' in its shape", o.run.shape)),
+        "longstride bench kernels without --filter and --shape lists them all");
   write_bench_json(o.json, json);
   return 0;
 }
@@ -44,8 +46,12 @@ int bench_kernels(const Options& o) {
 void add_bench_kernels(CLI::App& bench, Action& action) {
   auto o = std::make_shared<Options>();
   CLI::App* command = bench.add_subcommand("kernels", "every operation at typical shapes");
-  command->add_option("--filter", o->filter, "only operations whose name contains this");
-  command->add_option("--seconds", o->seconds, "time spent on each")
+  command->add_option("--filter", o->run.filter, "only operations whose name contains this");
+  command->add_option("--shape", o->run.shape, "only shapes whose label contains this");
+  command->add_option("--warm-up", o->run.warm_up, "seconds of calls before those that count")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--seconds", o->run.seconds, "time spent on each")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command->add_option("--json", o->json, "write the figures to this file instead of stdout");

@@ -17,6 +17,7 @@
 #include "cli/record.h"
 #include "model/presets.h"
 #include "observe/activity_summary.h"
+#include "observe/flops.h"
 #include "observe/process_memory.h"
 #include "observe/tracer.h"
 #include "train/step.h"
@@ -54,8 +55,13 @@ ModelConfig shape_of(const Options& o) {
 // move pages beside the arithmetic.
 std::int64_t page_memory(const Options& o, DeviceKind runs_on, const ModelConfig& config,
                          const NumericsRecord& numerics, std::int64_t context) {
-  if (o.page_memory != "least" && o.page_memory != "streaming")
-    return parse_size(o.page_memory, "--page-memory");
+  if (o.page_memory != "least" && o.page_memory != "streaming") {
+    try {
+      return parse_size(o.page_memory, "--page-memory");
+    } catch (const Error& e) {
+      throw Error(e.what(), e.hint() + "; or least, or streaming");
+    }
+  }
   const SequenceLayout layout{context, numerics.chunk_tokens, numerics.page_tokens, {0}};
   const StepSchedule schedule =
       make_step_schedule(layout, schedule_options(runs_on, config, numerics, o.keep_chunks));
@@ -94,9 +100,6 @@ UpdateBench update_of(const Options& o, const StepMemory& step) {
   if (const auto disk = disk_memory(o)) update.disk_bytes = *disk - step.disk_pages;
   return update;
 }
-
-// What an H200 does at most in dense bf16 products, by its datasheet.
-constexpr double kH200Tflops = 989;
 
 // Arithmetic that a step does beyond the model's: the layers of all chunks but the kept ones run
 // forward a second time.
@@ -211,6 +214,7 @@ int bench_step(const Options& o) {
                hardware_tflops =
                    (flops_of(config, lengths) + recomputed_flops(config, numerics, context, o)) /
                    best.total * 1e-12;
+  const std::optional<double> peak = peak_flops_per_s(device->name());
   // On the CPU the step's memory is what the process grew by; on a device of its own, what was
   // allocated there.
   const bool shares_memory = device->kind() == DeviceKind::kCpu;
@@ -235,7 +239,7 @@ int bench_step(const Options& o) {
       {"tokens_per_s", static_cast<double>(context) / best.total},
       {"model_tflops", model_tflops},
       {"hardware_tflops", hardware_tflops},
-      {"model_flop_utilization", shares_memory ? Json() : Json(model_tflops / kH200Tflops)},
+      {"model_flop_utilization", peak ? OrderedJson(model_tflops * 1e12 / *peak) : OrderedJson()},
       {"seconds",
        {{"total", best.total},
         {"forward", best.result.forward_s},

@@ -41,7 +41,8 @@ StepRecord make_record(const StepReport& report, const RunPlan& plan) {
   record.memory_limit = needs.available;
   record.peak_rss = peak_resident_bytes();
   record.skipped = report.skipped;
-  set_rates(record, flops_of(plan.model.config, report.document_lengths));
+  set_rates(record, flops_of(plan.model.config, report.document_lengths),
+            peak_flops_per_s(plan.numerics.device));
   return record;
 }
 

@@ -28,4 +28,14 @@ double model_flops(const FlopShape& shape, std::span<const std::int64_t> documen
   return 6.0 * static_cast<double>(shape.matrix_parameters) * tokens + per_key * keys;
 }
 
+std::optional<double> peak_flops_per_s(std::string_view device_name) {
+  const auto says = [&](std::string_view word) {
+    return device_name.find(word) != std::string_view::npos;
+  };
+  // Cards for PCIe are slower, and a share of a GPU (MIG) has a share of its peak.
+  const bool whole = !says("PCIe") && !says("NVL") && !says("MIG");
+  if (whole && (says("H100") || says("H200"))) return 989e12;
+  return std::nullopt;
+}
+
 }  // namespace longstride

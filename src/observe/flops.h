@@ -9,7 +9,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 namespace longstride {
@@ -28,5 +30,9 @@ struct FlopShape {
 double visible_keys(std::int64_t length, std::int64_t window);
 
 double model_flops(const FlopShape& shape, std::span<const std::int64_t> document_lengths);
+
+// What a device of this name does at most per second in dense bf16 products, by its data sheet;
+// absent where we do not know.
+std::optional<double> peak_flops_per_s(std::string_view device_name);
 
 }  // namespace longstride

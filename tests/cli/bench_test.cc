@@ -30,6 +30,7 @@ TEST(BenchStep, Figures) {
                "baseline_rss", "peak_rss", "peak_rss_is_of_the_step", "step_bytes"});
   EXPECT_EQ(json["context"], 1024);
   EXPECT_EQ(json["window"], 0);
+  EXPECT_TRUE(json.at("model_flop_utilization").is_null());  // of a CPU the peak is not known
   // 2 layers, 1024 tokens, keys and values of 2 heads of 16 floats.
   EXPECT_EQ(json["memory"]["kv_pages"], 2 * 1024 * 2 * 2 * 16 * 4);
   EXPECT_GT(json["tokens_per_s"].get<double>(), 0);
@@ -103,6 +104,8 @@ TEST(BenchStep, AUserSMistakes) {
   EXPECT_TRUE(refused(bench_step(run, {"--context", "many"}), {"--context: 'many' is not a size"}));
   EXPECT_TRUE(refused(bench_step(run, {"--context", "500G"}),
                       {"--context 500G", "KV pages alone need 250.00 TiB", "shorter --context"}));
+  EXPECT_TRUE(refused(bench_step(run, {"--context", "256", "--page-memory", "most"}),
+                      {"--page-memory: 'most' is not a size", "least", "streaming"}));
   EXPECT_TRUE(refused(run.run({"bench", "step", "--preset", "tiny", "--context", "64"}),
                       {"no preset named \"tiny\""}));
 }
@@ -123,6 +126,9 @@ TEST(BenchKernels, Figures) {
 TEST(BenchKernels, AFilterThatFitsNothing) {
   EXPECT_TRUE(refused(run_program({"bench", "kernels", "--filter", "convolution"}),
                       {"no operation has 'convolution' in its name", "without --filter"}));
+  EXPECT_TRUE(
+      refused(run_program({"bench", "kernels", "--filter", "swiglu", "--shape", "in FP4"}),
+              {"no operation has 'swiglu' in its name and 'in FP4' in its shape", "--shape"}));
 }
 
 }  // namespace

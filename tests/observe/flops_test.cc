@@ -48,5 +48,13 @@ TEST(Flops, DoesNotOverflow) {
   EXPECT_NEAR(model_flops(shape, lengths) / expected, 1.0, 1e-12);
 }
 
+TEST(Flops, ThePeakIsThatOfTheDeviceOrNone) {
+  for (const char* name : {"NVIDIA H200", "NVIDIA H100 80GB HBM3", "NVIDIA GH200 480GB"})
+    EXPECT_EQ(peak_flops_per_s(name), 989e12) << name;
+  for (const char* name : {"NVIDIA H100 PCIe", "NVIDIA H200 NVL", "NVIDIA H200 MIG 1g.18gb",
+                           "NVIDIA H20", "NVIDIA A100-SXM4-80GB", "NVIDIA B200", "cpu", ""})
+    EXPECT_FALSE(peak_flops_per_s(name).has_value()) << name;
+}
+
 }  // namespace
 }  // namespace longstride

@@ -86,12 +86,20 @@ TEST_F(Cases, EveryOperationHasTestsAndBenchmarks) {
 }
 
 TEST_F(Cases, BenchmarkGivesARate) {
-  const std::vector<BenchmarkRow> rows = run_benchmarks(*device_, "swiglu", 0.0);
+  const std::vector<BenchmarkRow> rows =
+      run_benchmarks(*device_, {.filter = "swiglu", .seconds = 0});
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[0].operation, "swiglu_forward");
   EXPECT_GT(rows[0].seconds, 0);
   EXPECT_GT(rows[0].rate, 0);
   EXPECT_EQ(rows[0].unit, "GB/s");
+}
+
+TEST_F(Cases, BenchmarksCanBeChosenByShape) {
+  const auto rows = run_benchmarks(
+      *device_, {.filter = "linear_forward", .shape = "BF16 bias", .warm_up = 0.01, .seconds = 0});
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].shape, "R=1024 I=512 O=1536 BF16 bias");
 }
 
 }  // namespace

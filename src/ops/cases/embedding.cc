@@ -1,5 +1,7 @@
 #include "ops/embedding.h"
 
+#include <set>
+
 #include "ops/cases/registry.h"
 
 namespace longstride::ops {
@@ -15,11 +17,21 @@ std::string label(const Size& s, DType t) {
 
 // Tokens all over the vocabulary, the first and the last one among them, many of them more than
 // once.
+std::int64_t token_at(const Size& s, std::int64_t t) {
+  return t == 2 ? 0 : (t * t * 7 + s.V - 1) % s.V;
+}
+
 void add_tokens(Problem& p, const Size& s) {
   HostTensor& tokens = p.input("tokens", DType::kI32, {s.T});
-  for (std::int64_t t = 0; t < s.T; ++t)
-    tokens.set(t, static_cast<double>((t * t * 7 + s.V - 1) % s.V));
-  if (s.T > 2) tokens.set(2, 0);
+  for (std::int64_t t = 0; t < s.T; ++t) tokens.set(t, static_cast<double>(token_at(s, t)));
+}
+
+// Every row of dy is read once, every row of the table that has a token is read and written once.
+double backward_bytes(const Size& s, DType dy) {
+  std::set<std::int64_t> rows;
+  for (std::int64_t t = 0; t < s.T; ++t) rows.insert(token_at(s, t));
+  return static_cast<double>(s.D * (s.T * size_of(dy) + static_cast<std::int64_t>(rows.size()) * 2 *
+                                                            size_of(DType::kF32)));
 }
 
 Problem forward_problem(Size s, DType dtype) {
@@ -67,7 +79,7 @@ Problem backward_problem(Size s) {
     return sum;
   };
   p.gradients = {{"table", "dtable"}};
-  p.bytes = static_cast<double>(s.T * s.D * 12);
+  p.bytes = backward_bytes(s, DType::kF32);
   return p;
 }
 
@@ -93,6 +105,11 @@ std::vector<OpCase> embedding_cases() {
     backward.tests16.push_back(
         {label(s, DType::kF32), [=] { return in_bf16(backward_problem(s), {"dy"}, 4e-6); }});
   }
+  // More tokens than are looked at together, each of them many times.
+  const Size many{9000, 97, 16};
+  backward.tests.push_back({label(many, DType::kF32), [=] { return backward_problem(many); }});
+  backward.tests16.push_back(
+      {label(many, DType::kF32), [=] { return in_bf16(backward_problem(many), {"dy"}, 4e-6); }});
   const Size large{4096, 152064, 3584};
   forward.benchmarks16 = {{label(large, DType::kBF16), [=] {
                              Problem p = in_bf16(forward_problem(large, DType::kBF16), {"y"});
@@ -101,7 +118,7 @@ std::vector<OpCase> embedding_cases() {
                            }}};
   backward.benchmarks16 = {{label(large, DType::kF32), [=] {
                               Problem p = in_bf16(backward_problem(large), {"dy"});
-                              p.bytes = static_cast<double>(large.T * large.D * 10);
+                              p.bytes = backward_bytes(large, DType::kBF16);
                               return p;
                             }}};
   return {forward, backward};

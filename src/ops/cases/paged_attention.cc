@@ -17,6 +17,7 @@ struct Attention {
   bool in_order = false;  // pages lie in the order of tokens, not in reverse
   DType compute = DType::kF32;
   DType gradient = DType::kF32;  // of gradient pages
+  bool exact = true;             // the backward pass gives the same bits every time
 
   double tolerance(double in_f32) const { return compute == DType::kF32 ? in_f32 : 0x1p-6; }
   // Rounded stochastically, a number in BF16 is off by less than its last place.
@@ -54,7 +55,7 @@ struct Attention {
                        document ? fmt::format(" document={}", document) : "",
                        skip ? fmt::format(" skip={}", skip) : "") +
            (in_order ? " in order" : "") + (compute == DType::kF32 ? "" : " in BF16") +
-           (gradient == DType::kF32 ? "" : " gradient pages in BF16");
+           (gradient == DType::kF32 ? "" : " gradient pages in BF16") + (exact ? "" : " fast");
   }
 };
 
@@ -239,7 +240,7 @@ Problem backward_problem(const Attention& a, bool checked) {
     paged_attention_backward(
         stream, {v("q"), v("out"), v("lse"), v("dout"), pages_of(v, "pool", a, lists),
                  pages_of(v, "dpool", a, lists), lists.visits(a), v("dq"), a.scale(), v("scratch"),
-                 true, KeyPart{}, kRounding});
+                 a.exact, KeyPart{}, kRounding});
   };
   p.reference = [a](Values& v) { backward_reference(a, v); };
   p.flops = 10.0 * static_cast<double>(a.H * a.C) * a.visible_pairs();
@@ -315,10 +316,17 @@ std::vector<OpCase> paged_attention_cases() {
     a.compute = DType::kBF16;
     a.in_order = true;
     forward.benchmarks16.push_back({a.label(), [a] { return forward_problem(a); }});
-    backward.benchmarks16.push_back({a.label(), [a] { return backward_problem(a, false); }});
-    if (a.C != 128) continue;
-    a.gradient = DType::kBF16;
-    backward.benchmarks16.push_back({a.label(), [a] { return backward_problem(a, false); }});
+    const bool dense = a.window == 0 && a.document == 0 && a.skip == 0;
+    for (const DType gradient : {DType::kF32, DType::kBF16}) {
+      if (gradient == DType::kBF16 && a.C != 128) continue;
+      for (const bool exact : {true, false}) {
+        if (!exact && !dense) continue;  // our own kernels are always exact
+        Attention b = a;
+        b.gradient = gradient;
+        b.exact = exact;
+        backward.benchmarks16.push_back({b.label(), [b] { return backward_problem(b, false); }});
+      }
+    }
   }
   return {forward, backward};
 }

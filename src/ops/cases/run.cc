@@ -187,7 +187,7 @@ std::vector<std::string> compare_with_differences(const Problem& problem, const 
 constexpr double kBatchSeconds = 3e-3;
 
 BenchmarkRow run_benchmark(Device& device, const OpCase& op, const Variant& variant,
-                           double seconds) {
+                           const BenchmarkOptions& options) {
   using Clock = std::chrono::steady_clock;
   const auto seconds_since = [](Clock::time_point t) {
     return std::chrono::duration<double>(Clock::now() - t).count();
@@ -208,16 +208,19 @@ BenchmarkRow run_benchmark(Device& device, const OpCase& op, const Variant& vari
   // Short calls are timed several at once, by the clock of the stream: a call does not wait for the
   // host in training either.
   const auto batch = static_cast<int>(std::clamp(kBatchSeconds / seconds_since(first), 1.0, 50.0));
-  std::vector<double> times;
-  const auto start = Clock::now();
-  while (times.size() < 5 || seconds_since(start) < seconds) {
+  const auto time_batch = [&] {
     double taken = 0;
     stream.lap(nullptr);
     for (int i = 0; i < batch; ++i) placed.queue();
     stream.lap(&taken);
     stream.synchronize();
-    times.push_back(taken / batch);
-  }
+    return taken / batch;
+  };
+  const auto warming = Clock::now();
+  while (seconds_since(warming) < options.warm_up) time_batch();
+  std::vector<double> times;
+  const auto start = Clock::now();
+  while (times.size() < 5 || seconds_since(start) < options.seconds) times.push_back(time_batch());
   const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
   std::nth_element(times.begin(), middle, times.end());
   const double work = problem.flops > 0 ? problem.flops : problem.bytes;
@@ -225,14 +228,17 @@ BenchmarkRow run_benchmark(Device& device, const OpCase& op, const Variant& vari
           problem.flops > 0 ? "GF/s" : "GB/s"};
 }
 
-std::vector<BenchmarkRow> run_benchmarks(Device& device, const std::string& filter,
-                                         double seconds) {
+std::vector<BenchmarkRow> run_benchmarks(Device& device, const BenchmarkOptions& options) {
   std::vector<BenchmarkRow> rows;
+  const auto contains = [](const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+  };
   for (const OpCase& op : op_cases()) {
-    if (op.name.find(filter) == std::string::npos) continue;
+    if (!contains(op.name, options.filter)) continue;
     const bool in_bf16 = device.computes_in_bf16();
     for (const Variant& variant : in_bf16 ? op.benchmarks16 : op.benchmarks)
-      rows.push_back(run_benchmark(device, op, variant, seconds));
+      if (contains(variant.label, options.shape))
+        rows.push_back(run_benchmark(device, op, variant, options));
   }
   return rows;
 }

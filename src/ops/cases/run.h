@@ -30,13 +30,19 @@ struct BenchmarkRow {
   std::string unit;    // "GF/s" or "GB/s"
 };
 
-// Calls the operation for at least `seconds` (and at least 5 times) after one call to warm up.
-BenchmarkRow run_benchmark(Device& device, const OpCase& op, const Variant& variant,
-                           double seconds = 0.3);
+struct BenchmarkOptions {
+  std::string filter = {};  // only operations whose name contains this
+  std::string shape = {};   // only shapes whose label contains this
+  double warm_up = 0;       // seconds of calls before those that count: a hot GPU is slower
+  double seconds = 0.3;
+};
 
-// All benchmarks whose operation contains `filter` (all of them when it is empty), one after
-// another.
-std::vector<BenchmarkRow> run_benchmarks(Device& device, const std::string& filter = "",
-                                         double seconds = 0.3);
+// Calls the operation for at least `seconds` (and at least 5 times) after `warm_up` seconds, in
+// which it is called at least once.
+BenchmarkRow run_benchmark(Device& device, const OpCase& op, const Variant& variant,
+                           const BenchmarkOptions& options);
+
+// All benchmarks that the options do not leave out, one after another.
+std::vector<BenchmarkRow> run_benchmarks(Device& device, const BenchmarkOptions& options);
 
 }  // namespace longstride::ops

@@ -32,87 +32,120 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-constexpr int kThreads = 256, kWarps = kThreads / 32;
-constexpr int kPasses = 4;                 // tokens that a thread compares at a time
-constexpr int kTile = kThreads * kPasses;  // tokens that a block does
-constexpr int kRowsAhead = 4;              // rows of dy under way at once
+constexpr int kMostThreads = 512;   // of a block
+constexpr int kWords = 128;         // of a tile, with a bit for each of its tokens
+constexpr int kTile = kWords * 32;  // tokens that a block looks at together
+constexpr int kRowsAhead = 4;       // rows of dy under way at once
 
-// True in every thread where one of tokens_T[0, t) is `token`.
-__device__ __forceinline__ bool occurs_before(const std::int32_t* tokens_T, std::int64_t t,
-                                              std::int32_t token) {
-  for (std::int64_t tile = 0; tile < t; tile += kTile) {
-    bool found = false;
+// Writes the places of the set bits in order and returns their number. For one warp.
+__device__ __forceinline__ int list_bits(const unsigned (&words)[kWords], int lane,
+                                         std::uint16_t (&places)[kTile]) {
+  constexpr int kEach = kWords / 32;
+  unsigned bits[kEach];
+  int count = 0;
 #pragma unroll
-    for (int pass = 0; pass < kPasses; ++pass) {
-      const std::int64_t i = tile + pass * kThreads + threadIdx.x;
-      found |= i < t && tokens_T[i] == token;
-    }
-    if (__syncthreads_or(found)) return true;
+  for (int i = 0; i < kEach; ++i) {
+    bits[i] = words[lane * kEach + i];
+    count += __popc(bits[i]);
   }
-  return false;
+  int end = count;
+#pragma unroll
+  for (int offset = 1; offset < 32; offset *= 2) {
+    const int before = __shfl_up_sync(0xffffffffu, end, offset);
+    if (lane >= offset) end += before;
+  }
+  int at = end - count;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i)
+    for (unsigned left = bits[i]; left != 0; left &= left - 1)
+      places[at++] =
+          static_cast<std::uint16_t>((lane * kEach + i) * 32 + __ffs(static_cast<int>(left)) - 1);
+  return __shfl_sync(0xffffffffu, end, 31);
+}
+
+// Sets the bits of those of `count` tokens that are `token`. For all threads of a block; each reads
+// kEach tokens at a time.
+template <int kEach>
+__device__ __forceinline__ void find(const std::int32_t* __restrict__ tokens, int count,
+                                     std::int32_t token, unsigned (&words)[kWords]) {
+  for (int i = static_cast<int>(threadIdx.x) * kEach; i < count;
+       i += static_cast<int>(blockDim.x) * kEach) {
+    Packed<std::int32_t, kEach> seen;
+    if (i + kEach <= count) {
+      seen = Packed<std::int32_t, kEach>::load(tokens + i);
+    } else {
+#pragma unroll
+      for (int e = 0; e < kEach; ++e)
+        seen.units[e] = static_cast<unsigned>(i + e < count ? tokens[i + e] : -1);
+    }
+    unsigned found = 0;
+#pragma unroll
+    for (int e = 0; e < kEach; ++e)
+      if (seen.units[e] == static_cast<unsigned>(token)) found |= 1u << e;
+    if (found != 0) atomicOr(&words[i / 32], found << (i % 32));
+  }
 }
 
 // One block per token t and piece of D, one vector of columns per thread. The block of a token's
 // first occurrence adds the rows of all of them, in order, to the table's row; the others leave.
+// Every block looks at all tokens, and 4096 blocks that do are limited by the instructions this
+// takes: one comparison per token, and one warp lists what was found.
 template <class E, int N>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kMostThreads, 3)
     backward_kernel(const std::int32_t* __restrict__ tokens_T, const E* __restrict__ dy_TD,
                     std::int64_t T, std::int64_t V, std::int64_t D, float* __restrict__ dtable_VD) {
-  __shared__ unsigned matches[kPasses * kWarps];  // a bit per token of the tile
-  __shared__ int found[kTile];                    // the tile's matching tokens, in order
+  __shared__ unsigned matches[kWords];
+  __shared__ std::uint16_t places[kTile];
+  __shared__ int listed;
   const std::int64_t t = blockIdx.x;
   const std::int32_t token = tokens_T[t];
-  if (token < 0 || token >= V || occurs_before(tokens_T, t, token)) return;
-
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
-  const std::int64_t column = (std::int64_t{blockIdx.y} * kThreads + thread) * N;
+  if (token < 0 || token >= V) return;
+  const int thread = static_cast<int>(threadIdx.x);
+  // Registers decide how many blocks run at once: what is small is kept in 32 bits.
+  const int column = static_cast<int>((blockIdx.y * blockDim.x + threadIdx.x) * N);
   const bool has_columns = column < D;
-  float* to = dtable_VD + token * D + column;
-  float sum[N];
-  if (has_columns) load_floats<N>(to, sum);
+  Packed<E, N> row[kRowsAhead];
+  // On its way while tokens are compared. Where this block leaves, another reads the same row.
+  if (has_columns) row[0] = Packed<E, N>::load(dy_TD + t * D + column);
 
-  for (std::int64_t tile = t; tile < T; tile += kTile) {
-    bool any = false;
-#pragma unroll
-    for (int pass = 0; pass < kPasses; ++pass) {
-      const std::int64_t i = tile + pass * kThreads + thread;
-      const unsigned bits = __ballot_sync(0xffffffffu, i < T && tokens_T[i] == token);
-      if (lane == 0) matches[pass * kWarps + warp] = bits;
-      any |= bits != 0;
-    }
-    if (!__syncthreads_or(any)) continue;
-    int count = 0;
-#pragma unroll 1
-    for (int word = 0; word < kPasses * kWarps; ++word) {
-      const unsigned bits = matches[word];
-      if (word % kWarps == warp && (bits >> lane & 1u) != 0)
-        found[count + __popc(bits & ((1u << lane) - 1))] = word * 32 + lane;
-      count += __popc(bits);
+  for (std::int64_t tile = 0; tile < T; tile += kTile) {
+    for (int word = thread; word < kWords; word += static_cast<int>(blockDim.x)) matches[word] = 0;
+    __syncthreads();
+    find<(N > 1 ? 4 : 1)>(tokens_T + tile, static_cast<int>(min(T - tile, std::int64_t{kTile})),
+                          token, matches);
+    __syncthreads();
+    if (thread < 32) {
+      const int all = list_bits(matches, thread, places);
+      if (thread == 0) listed = all;
     }
     __syncthreads();
+    const int rows = listed;
+    if (rows == 0) continue;
+    if (tile + places[0] < t) return;  // not the first occurrence
     if (!has_columns) continue;
-    const E* rows = dy_TD + tile * D + column;
-    int k = 0;
-    for (; k + kRowsAhead <= count; k += kRowsAhead) {
-      Packed<E, N> row[kRowsAhead];
+    const bool has_first = tile <= t;
+    float* to = dtable_VD + token * D + column;
+    float sum[N];
+    load_floats<N>(to, sum);
+    const E* from = dy_TD + tile * D + column;
+    for (int k = 0; k < rows; k += kRowsAhead) {
+      if (k > 0 || !has_first) row[0] = Packed<E, N>::load(from + places[k] * D);
+      if (k + 1 < rows) {  // rarely
 #pragma unroll
-      for (int r = 0; r < kRowsAhead; ++r) row[r] = Packed<E, N>::load(rows + found[k + r] * D);
+        for (int r = 1; r < kRowsAhead; ++r)
+          if (k + r < rows) row[r] = Packed<E, N>::load(from + places[k + r] * D);
+      }
 #pragma unroll
       for (int r = 0; r < kRowsAhead; ++r) {
+        if (k + r >= rows) break;
         float values[N];
         row[r].unpack(values);
 #pragma unroll
         for (int j = 0; j < N; ++j) sum[j] += values[j];
       }
     }
-    for (; k < count; ++k) {
-      float values[N];
-      load_floats<N>(rows + found[k] * D, values);
-#pragma unroll
-      for (int j = 0; j < N; ++j) sum[j] += values[j];
-    }
+    store_floats<N>(sum, to);
   }
-  if (has_columns) store_floats<N>(sum, to);
 }
 
 void check(const ConstView& tokens_T, const ConstView& table_VD, const ConstView& y_TD) {
@@ -163,15 +196,18 @@ void embedding_backward(Stream& stream, const EmbeddingBackward& args) {
     using E = typename decltype(type)::type;
     constexpr int kWidth = vector_width<E>;
     const E* dy_TD = args.dy_TD.as<E>();
-    const bool fast = D % kWidth == 0 && aligned({dy_TD, dtable_VD});
-    const std::int64_t pieces = ceil_div(D, kThreads * (fast ? kWidth : 1));
+    const bool fast = D % kWidth == 0 && aligned({tokens_T, dy_TD, dtable_VD});
+    // Pieces of equal size, none of whose threads is idle for want of columns.
+    const std::int64_t items = ceil_div(D, fast ? kWidth : 1),
+                       pieces = ceil_div(items, kMostThreads);
     LS_CHECK(pieces <= 65535, "rows of {}", D);
+    const auto threads = static_cast<unsigned>(ceil_div(ceil_div(items, pieces), 32) * 32);
     const dim3 blocks(grid_size(T), static_cast<unsigned>(pieces));
     if (fast) {
       backward_kernel<E, kWidth>
-          <<<blocks, kThreads, 0, queue>>>(tokens_T, dy_TD, T, V, D, dtable_VD);
+          <<<blocks, threads, 0, queue>>>(tokens_T, dy_TD, T, V, D, dtable_VD);
     } else {
-      backward_kernel<E, 1><<<blocks, kThreads, 0, queue>>>(tokens_T, dy_TD, T, V, D, dtable_VD);
+      backward_kernel<E, 1><<<blocks, threads, 0, queue>>>(tokens_T, dy_TD, T, V, D, dtable_VD);
     }
   });
   LS_CUDA_LAUNCHED();
