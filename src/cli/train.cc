@@ -100,10 +100,11 @@ int train(const Options& options, const std::vector<std::string>& extras) {
     metrics.append(record);
     log_info("{}", format_step_line(record));
   };
-  if (tracer && trainer.completed_steps() < config.training.steps)
-    tracer->start(*device, "train " + options.config);
-  else if (tracer)
+  if (tracer && trainer.completed_steps() >= config.training.steps)
     log_warning("trace: no step is left to run, so {} is not written", options.trace);
+  callbacks.on_start = [&] {
+    if (tracer) tracer->start(*device, "train " + options.config);
+  };
   const bool all_done = trainer.run(callbacks);
   if (tracer && tracer->running()) finish_trace(*tracer);
   if (all_done) return 0;

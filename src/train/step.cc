@@ -105,7 +105,7 @@ StepRunner::StepRunner(const ModelConfig& config, const ParameterSet& weights,
 
 StepRunner::~StepRunner() = default;
 
-const ops::KernelChoices& StepRunner::choose_kernels() {
+const ops::KernelChoices& StepRunner::choose_kernels(const std::function<bool()>& should_stop) {
   Stream& stream = device_.stream();
   if (!ops::chooses_kernels(stream)) return numerics_.choices;
   const std::string machine = fmt::format("{}, {}", numerics_.device, numerics_.kernels);
@@ -128,7 +128,7 @@ const ops::KernelChoices& StepRunner::choose_kernels() {
   const std::vector<std::int64_t> documents = {0};
   {
     const ops::ChoosingKernels choosing(stream);
-    run({noise, noise, documents}, 1.0 / static_cast<double>(tokens));
+    run({noise, noise, documents}, 1.0 / static_cast<double>(tokens), should_stop);
     numerics_.choices = choosing.choices();
   }
   device_.zero(gradient_set_.data(), gradient_set_.bytes());

@@ -63,8 +63,9 @@ class StepRunner {
 
   // Measures, on a short sequence of noise, what the device can choose among and the record does
   // not name yet, and remembers it for other runs (train/kernel_cache.h). Gives all choices, for
-  // the record. Zeroes the gradients.
-  const ops::KernelChoices& choose_kernels();
+  // the record. Zeroes the gradients. Asks should_stop as run() does; what was chosen until then is
+  // forgotten.
+  const ops::KernelChoices& choose_kernels(const std::function<bool()>& should_stop = nullptr);
 
   const StepMemory& memory() const { return plan_.memory; }
   const KvStore& store() const { return *store_; }

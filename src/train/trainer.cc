@@ -88,7 +88,6 @@ Trainer::Trainer(RunPlan plan, Device& device, bool resume)
   }
   runner_ = std::make_unique<StepRunner>(plan_.model.config, weights_, gradients_, state_.numerics,
                                          plan_.step_options());
-  if (state_.numerics.choices.empty()) state_.numerics.choices = runner_->choose_kernels();
 }
 
 void Trainer::restore(const fs::path& directory) {
@@ -116,6 +115,11 @@ void Trainer::restore(const fs::path& directory) {
 bool Trainer::run(const TrainCallbacks& callbacks) {
   const TrainConfig& config = plan_.config;
   try {
+    if (state_.step < config.training.steps) {
+      if (state_.numerics.choices.empty())
+        state_.numerics.choices = runner_->choose_kernels(callbacks.should_stop);
+      if (callbacks.on_start) callbacks.on_start();
+    }
     while (state_.step < config.training.steps) {
       const StepReport report = step(callbacks.should_stop);
       if (callbacks.on_step) callbacks.on_step(report);

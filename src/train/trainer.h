@@ -25,6 +25,8 @@ struct StepReport {
 };
 
 struct TrainCallbacks {
+  // Before the first step, where there is one: kernels have been chosen.
+  std::function<void()> on_start;
   std::function<void(const StepReport&)> on_step;
   std::function<void(const std::filesystem::path&)> on_save;
   std::function<bool()> should_stop;  // asked between chunks
@@ -39,8 +41,8 @@ class Trainer {
 
   std::int64_t completed_steps() const { return state_.step; }
   const RunPlan& plan() const { return plan_; }
-  // Runs to the last step and saves. True when all steps are done; false when should_stop ended it,
-  // after saving the last completed step.
+  // Chooses kernels where the record names none, runs to the last step and saves. True when all
+  // steps are done; false when should_stop ended it, after saving the last completed step.
   bool run(const TrainCallbacks& callbacks);
 
  private:

@@ -205,6 +205,22 @@ TEST(StepOnCudaBits, MeasuredKernelsAreRememberedAndReplayed) {
   ::unsetenv("LONGSTRIDE_CACHE");
 }
 
+TEST(StepOnCudaBits, ChoosingKernelsStopsWhenAsked) {
+  const TempDirectory cache;
+  ::setenv("LONGSTRIDE_CACHE", cache.path().c_str(), 1);
+  const RandomCase c = dense_case(0, 1);
+  const auto weights = tame_weights(c.config);
+  ParameterSet gradients(gpu(), c.config, DType::kF32, "gradients");
+  StepRunner runner(c.config, *weights, gradients, numerics_of(c, {512, 128, 1}, {}),
+                    {static_cast<std::int64_t>(c.tokens.size()), 1});
+  int asked = 0;
+  EXPECT_THROW(runner.choose_kernels([&] { return ++asked == 2; }), Interrupted);
+  EXPECT_EQ(asked, 2);
+  EXPECT_TRUE(std::filesystem::is_empty(cache.path()));
+  EXPECT_GE(runner.choose_kernels().size(), 10u);
+  ::unsetenv("LONGSTRIDE_CACHE");
+}
+
 // BF16 follows F32 within what BF16 can hold, whatever the chunk.
 TEST(StepOnCudaBits, Bf16IsCloseToF32) {
   for (const auto& [window, documents] :

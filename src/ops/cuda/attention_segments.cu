@@ -15,6 +15,7 @@
 #include "ops/cuda/attention_merge.h"
 #include "ops/cuda/gradient_pages.cuh"
 #include "ops/cuda/library_context.h"
+#include "ops/cuda/scratch_size.h"
 #include "ops/cuda/vector_access.cuh"
 
 namespace longstride::ops::cuda {
@@ -90,10 +91,6 @@ bool contiguous(const PagesView& pages, std::int64_t first, std::int64_t end) {
   for (std::int64_t p = first; p + 1 < end; ++p)
     if (pages.slots[p + 1] != pages.slots[p] + 1) return false;
   return true;
-}
-
-std::int64_t floats_for(std::int64_t elements, DType t) {
-  return ceil_div(elements * size_of(t), 256) * 64;
 }
 
 // What a call needs of its shapes, scratch and stream.

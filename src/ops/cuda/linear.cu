@@ -6,6 +6,7 @@
 #include "device/cuda/check.h"
 #include "device/cuda/cuda_stream.h"
 #include "ops/cuda/gemm_plans.h"
+#include "ops/cuda/scratch_size.h"
 #include "ops/cuda/vector_access.cuh"
 #include "ops/elementwise.h"
 
@@ -19,8 +20,6 @@ constexpr std::int64_t kGroupRows = 64;
 constexpr int kThreads = 128;
 
 std::int64_t groups_of(std::int64_t rows) { return ceil_div(rows, kGroupRows); }
-// F32 elements that hold n elements of type t, rounded up to 256 bytes.
-std::int64_t room_for(std::int64_t n, DType t) { return (n * size_of(t) + 255) / 256 * 64; }
 
 // Carves scratch up, in F32 elements.
 class Scratch {
@@ -43,7 +42,7 @@ class Scratch {
 // The tensor in type t: itself, or converted into scratch.
 ConstView as_type(Stream& stream, const ConstView& x, DType t, Scratch& scratch) {
   if (!x.present() || x.dtype() == t) return x;
-  const View converted(scratch.take(room_for(x.elements(), t)), t, x.shape());
+  const View converted(scratch.take(floats_for(x.elements(), t)), t, x.shape());
   cuda::convert(stream, {x, converted});
   return converted;
 }
@@ -114,8 +113,8 @@ void check_compute(DType t) {
 std::int64_t linear_scratch_elements(const LinearShape& shape) {
   const std::int64_t O = shape.w_OI.dim(0);
   const bool converts = shape.w_OI.dtype() != shape.compute;
-  return (converts ? room_for(shape.w_OI.elements(), shape.compute) : 0) +
-         std::max(room_for(O, shape.compute), groups_of(shape.rows) * O);
+  return (converts ? floats_for(shape.w_OI.elements(), shape.compute) : 0) +
+         std::max(floats_for(O, shape.compute), groups_of(shape.rows) * O);
 }
 
 void linear_forward(Stream& stream, const LinearForward& args) {

@@ -9,6 +9,7 @@
 #include "device/cuda/check.h"
 #include "device/cuda/cuda_stream.h"
 #include "ops/cuda/gemm_plans.h"
+#include "ops/cuda/scratch_size.h"
 #include "ops/cuda/vector_access.cuh"
 #include "ops/elementwise.h"
 
@@ -21,9 +22,6 @@ constexpr int kThreads = 512;
 
 // Elements from one row of logits to the next: rows begin at multiples of 16 bytes.
 std::int64_t row_stride(std::int64_t vocabulary) { return ceil_div(vocabulary, 8) * 8; }
-std::int64_t floats_for(std::int64_t elements, DType t) {
-  return ceil_div(elements * size_of(t), 256) * 64;
-}
 
 // The largest value, the first index that has it, and sum of exp(x - largest).
 struct Softmax {
