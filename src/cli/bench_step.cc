@@ -17,6 +17,7 @@
 #include "cli/record.h"
 #include "model/presets.h"
 #include "observe/activity_summary.h"
+#include "observe/cpu_time.h"
 #include "observe/flops.h"
 #include "observe/process_memory.h"
 #include "observe/tracer.h"
@@ -26,9 +27,9 @@ namespace longstride::cli {
 namespace {
 
 struct Options {
-  std::string preset, context, chunk, page = "128", attention = "dense", window, dtype, json,
-                                      device = "auto", page_memory, host_memory, disk_memory,
-                                      disk_path, optimizer, trace;
+  std::string preset, context, document, chunk, page = "128", attention = "dense", window, dtype,
+                                                json, device = "auto", page_memory, host_memory,
+                                                disk_memory, disk_path, optimizer, trace;
   std::int64_t layers = 0, repeat = 1, keep_chunks = 1, updates = 0;
   bool rebuild_feed_forward = false, profile = false;
   NumericsChoice numerics;
@@ -63,8 +64,9 @@ std::int64_t page_memory(const Options& o, DeviceKind runs_on, const ModelConfig
     }
   }
   const SequenceLayout layout{context, numerics.chunk_tokens, numerics.page_tokens, {0}};
-  const StepSchedule schedule =
-      make_step_schedule(layout, schedule_options(runs_on, config, numerics, o.keep_chunks));
+  ScheduleOptions options = schedule_options(runs_on, config, numerics, o.keep_chunks);
+  options.packed = !o.document.empty();
+  const StepSchedule schedule = make_step_schedule(layout, options);
   const auto bytes = o.page_memory == "least" ? least_device_bytes : streaming_device_bytes;
   return bytes(layout, schedule, kv_shape(config, numerics));
 }
@@ -101,21 +103,40 @@ UpdateBench update_of(const Options& o, const StepMemory& step) {
   return update;
 }
 
+std::vector<std::int64_t> document_starts(const Options& o, std::int64_t context) {
+  const std::int64_t length = o.document.empty() ? context : parse_size(o.document, "--document");
+  if (length < 2) throw Error(fmt::format("--document is {}", length), "give at least 2 tokens");
+  std::vector<std::int64_t> starts;
+  for (std::int64_t at = 0; at < context; at += length) starts.push_back(at);
+  return starts;
+}
+
+// Of the documents in the sequence's first `tokens`.
+std::vector<std::int64_t> document_lengths(const std::vector<std::int64_t>& starts,
+                                           std::int64_t tokens) {
+  std::vector<std::int64_t> lengths;
+  for (std::size_t i = 0; i < starts.size() && starts[i] < tokens; ++i)
+    lengths.push_back(std::min(i + 1 < starts.size() ? starts[i + 1] : tokens, tokens) - starts[i]);
+  return lengths;
+}
+
 // Arithmetic that a step does beyond the model's: the layers of all chunks but the kept ones run
 // forward a second time.
 double recomputed_flops(const ModelConfig& config, const NumericsRecord& numerics,
-                        std::int64_t context, const Options& o) {
-  const std::int64_t chunks = (context + numerics.chunk_tokens - 1) / numerics.chunk_tokens;
-  const std::int64_t again[] = {std::max<std::int64_t>(0, chunks - o.keep_chunks) *
-                                numerics.chunk_tokens};
+                        const std::vector<std::int64_t>& documents, std::int64_t context,
+                        const Options& o) {
+  const std::int64_t chunks = (context + numerics.chunk_tokens - 1) / numerics.chunk_tokens,
+                     again =
+                         std::max<std::int64_t>(0, chunks - o.keep_chunks) * numerics.chunk_tokens;
   ModelConfig layers = config;
   layers.vocabulary = 0;  // no head
-  return flops_of(layers, again) / 3;
+  return flops_of(layers, document_lengths(documents, again)) / 3;
 }
 
 struct Timing {
   double total = 0;
   SequenceResult result;
+  CpuTime cpu;
 };
 
 // One more run with every kernel noted; nothing where the device cannot.
@@ -181,18 +202,21 @@ int bench_step(const Options& o) {
   for (std::int32_t& t : tokens)
     t = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(config.vocabulary)));
   std::copy(tokens.begin() + 1, tokens.end(), targets.begin());
-  const std::vector<std::int64_t> documents = {0};
+  const std::vector<std::int64_t> documents = document_starts(o, context);
+  for (const std::int64_t start : documents)
+    if (start > 0) targets[static_cast<std::size_t>(start - 1)] = -100;
 
   const std::int64_t baseline_rss = resident_bytes();
   const bool own_peak = reset_peak_resident_bytes();
   StepRunner runner(config, weights, gradients, numerics,
                     {context, o.keep_chunks, o.rebuild_feed_forward,
-                     pages_of(o, device->kind(), config, numerics, context)});
+                     pages_of(o, device->kind(), config, numerics, context), documents.size() > 1});
   OrderedJson record = to_json(numerics);
   record["choices"] = runner.choose_kernels();
   Timing best;
   const auto step = [&] {
-    return runner.run({tokens, targets, documents}, 1.0 / static_cast<double>(context - 1));
+    return runner.run({tokens, targets, documents},
+                      1.0 / static_cast<double>(context - std::ssize(documents)));
   };
   for (std::int64_t i = 0; i < o.repeat; ++i) {
     gradients.zero();
@@ -200,20 +224,24 @@ int bench_step(const Options& o) {
     const bool traced = tracer && i + 1 == o.repeat;
     if (traced) tracer->start(*device, fmt::format("bench step {} {}", o.preset, context));
     const auto start = std::chrono::steady_clock::now();
+    const CpuTime before = cpu_time();
     const SequenceResult result = step();
+    const CpuTime after = cpu_time();
     const double total =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    if (i == 0 || traced || total < best.total) best = {total, result};
+    if (i == 0 || traced || total < best.total)
+      best = {
+          total, result, {after.process_s - before.process_s, after.thread_s - before.thread_s}};
   }
   const std::int64_t peak_rss = peak_resident_bytes();
   if (tracer) tracer->finish();
 
-  const std::int64_t lengths[] = {context};
+  const std::vector<std::int64_t> lengths = document_lengths(documents, context);
   const StepMemory& m = runner.memory();
   const double model_tflops = flops_of(config, lengths) / best.total * 1e-12,
-               hardware_tflops =
-                   (flops_of(config, lengths) + recomputed_flops(config, numerics, context, o)) /
-                   best.total * 1e-12;
+               hardware_tflops = (flops_of(config, lengths) +
+                                  recomputed_flops(config, numerics, documents, context, o)) /
+                                 best.total * 1e-12;
   const std::optional<double> peak = peak_flops_per_s(device->name());
   // On the CPU the step's memory is what the process grew by; on a device of its own, what was
   // allocated there.
@@ -224,6 +252,7 @@ int bench_step(const Options& o) {
   OrderedJson json = {
       {"preset", o.preset},
       {"context", context},
+      {"documents", documents.size()},
       {"chunk", numerics.chunk_tokens},
       {"page", numerics.page_tokens},
       {"attention", o.attention},
@@ -248,7 +277,9 @@ int bench_step(const Options& o) {
         {"to_host", best.result.move_times.copies.to_host_s},
         {"from_host", best.result.move_times.copies.from_host_s},
         {"disk", best.result.move_times.disk_s},
-        {"blocked", best.result.move_times.blocked_s()}}},
+        {"blocked", best.result.move_times.blocked_s()},
+        {"cpu", best.cpu.process_s},
+        {"cpu_of_issuing_thread", best.cpu.thread_s}}},
       {"hidden_share", best.result.move_times.hidden_share()},
       {"memory",
        {{"weights", weights.bytes()},
@@ -315,6 +346,8 @@ void add_bench_step(CLI::App& bench, Action& action) {
       "step", "one forward and backward pass of a built-in shape with random weights");
   command->add_option("--preset", o->preset, "built-in shape, e.g. qwen2.5-0.5b")->required();
   command->add_option("--context", o->context, "tokens of the sequence, e.g. 16K")->required();
+  command->add_option("--document", o->document,
+                      "tokens of a document; the sequence is packed with them. All: one document");
   command->add_option("--chunk", o->chunk, "tokens of a chunk: 1024 on the CPU, 4096 on a GPU");
   command->add_option("--page", o->page, "tokens of a page")->capture_default_str();
   command->add_option("--attention", o->attention, "dense, or window with --window")

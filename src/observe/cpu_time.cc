@@ -13,8 +13,6 @@ double seconds(clockid_t clock) {
 
 }  // namespace
 
-CpuTime cpu_time() {
-  return {seconds(CLOCK_PROCESS_CPUTIME_ID), seconds(CLOCK_THREAD_CPUTIME_ID)};
-}
+CpuTime cpu_time() { return {seconds(CLOCK_PROCESS_CPUTIME_ID), seconds(CLOCK_THREAD_CPUTIME_ID)}; }
 
 }  // namespace longstride

@@ -36,6 +36,29 @@ TEST(BenchStep, Figures) {
   EXPECT_GT(json["tokens_per_s"].get<double>(), 0);
 }
 
+TEST(BenchStep, PackedDocuments) {
+  const RunDirectory run;
+  const auto figures = [&](const Strings& more) {
+    Strings words = {"--context", "1000"};
+    words.insert(words.end(), more.begin(), more.end());
+    const ProgramResult result = bench_step(run, words);
+    EXPECT_TRUE(ended(result, 0));
+    return Json::parse(result.out);
+  };
+  const auto flop = [](const Json& json) {
+    return json["model_tflops"].get<double>() * json["seconds"]["total"].get<double>();
+  };
+  const Json one = figures({}), many = figures({"--document", "300"}),
+             tiered = figures({"--document", "300", "--page-memory", "least"});
+  EXPECT_EQ(one["documents"], 1);
+  EXPECT_EQ(many["documents"], 4);
+  EXPECT_LT(flop(many), flop(one));
+  EXPECT_EQ(tiered["loss"], many["loss"]);
+  EXPECT_GT(many["seconds"]["cpu_of_issuing_thread"].get<double>(), 0);
+  EXPECT_TRUE(ended(bench_step(run, {"--context", "1000", "--document", "1"}), 2,
+                    {"--document is 1", "at least 2"}));
+}
+
 TEST(BenchStep, ToAFile) {
   const RunDirectory run;
   const ProgramResult result =
