@@ -52,7 +52,7 @@ TEST(OptimizerOrder, NothingMeets) {
       }
 }
 
-TEST(OptimizerOrder, EveryWaitIsNeeded) {
+TEST(OptimizerOrder, NoWaitCanBeLeftOut) {
   const TempDirectory directory;
   for (const WaitSite site : {WaitSite::kOptimizerInAfterOut, WaitSite::kOptimizerUseAfterIn,
                               WaitSite::kOptimizerZeroAfterOut, WaitSite::kOptimizerOutAfterUse})
@@ -63,7 +63,7 @@ TEST(OptimizerOrder, EveryWaitIsNeeded) {
 }
 
 // What the disk does is not in the mover's clocks: the bits tell, with one of some timings.
-TEST(OptimizerOrder, TheDiskWaitsForCopies) {
+TEST(OptimizerOrder, NoWaitCanBeLeftOutForTheDisk) {
   const TempDirectory directory;
   bool wrong = false;
   for (std::uint64_t seed = 0; seed < 20 && !wrong; ++seed)
