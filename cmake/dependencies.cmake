@@ -4,7 +4,14 @@ find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 
-# Debian has toml++ and fmt as shared libraries only; as headers they end up in the binary.
+# Debian has toml++ and fmt as shared libraries only; as headers they end up in the binary. Binaries with sanitizers stay
+# where they are built, and a fifth of the time to compile them was fmt.
+add_library(ls_fmt INTERFACE)
+if(LONGSTRIDE_SANITIZE)
+  target_link_libraries(ls_fmt INTERFACE fmt::fmt)
+else()
+  target_link_libraries(ls_fmt INTERFACE fmt::fmt-header-only)
+endif()
 find_path(TOMLPLUSPLUS_INCLUDE toml++/toml.h REQUIRED)
 add_library(ls_toml INTERFACE)
 target_include_directories(ls_toml SYSTEM INTERFACE ${TOMLPLUSPLUS_INCLUDE})

@@ -17,8 +17,8 @@ TEST(AttentionParts, TheSameBitsOnTheCpu) {
 
 TEST(AttentionParts, TheSameBitsWhereDocumentsBegin) {
   const auto device = make_cpu_device();
-  for (const std::int64_t page : {16, 24, 64})
-    for (const std::int64_t start : {0, 1, 700}) {
+  for (const std::int64_t page : {16, 24})
+    for (const std::int64_t start : {0, 301}) {
       const std::int64_t chunk = page * 7, begin = 20 * chunk, tokens = begin + 5 * page + 3;
       // Two in the chunk; one from its second token on; one in its last.
       for (const std::vector<std::int64_t>& within :
@@ -27,8 +27,8 @@ TEST(AttentionParts, TheSameBitsWhereDocumentsBegin) {
         SequenceLayout layout{tokens, chunk, page, {0}};
         if (start > 0) layout.document_starts.push_back(start);
         for (const std::int64_t at : within) layout.document_starts.push_back(at);
-        for (const DType gradient : {DType::kF32, DType::kBF16})
-          PartsCheck(*device, {.layout = layout, .gradient = gradient}).run();
+        PartsCheck(*device, {.layout = layout, .gradient = start == 0 ? DType::kF32 : DType::kBF16})
+            .run();
       }
     }
 }

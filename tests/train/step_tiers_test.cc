@@ -59,11 +59,11 @@ TEST(StepTiers, LateCopiesGiveTheSameBits) {
   const auto device = make_cpu_device();
   std::int64_t copies = 0;
   const TempDirectory directory;
-  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+  for (std::uint64_t seed = 0; seed < 3; ++seed) {
     Random random(seed, 11);
     RandomCase c;
     c.config = random_config(random);
-    for (std::int64_t& window : c.config.windows) window = window > 0 && seed == 1 ? window : 0;
+    for (std::int64_t& window : c.config.windows) window = window > 0 && seed == 2 ? window : 0;
     fill_sequence(c, random, 1500 + static_cast<std::int64_t>(random.below(300)),
                   seed % 2 == 0 ? 1 : 3, 0);
     const auto weights = random_weights(*device, c.config, seed);
