@@ -3,10 +3,9 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "schedule/layout.h"
-#include "tensor/pages_view.h"
+#include "tensor/visit_buffers.h"
 
 namespace longstride {
 
@@ -17,12 +16,10 @@ class VisitLists {
   void reserve(const SequenceLayout& layout);
   void build(const SequenceLayout& layout, std::int64_t chunk, std::int64_t window);
   // Valid until the next build.
-  VisitsView view() const;
+  VisitsView view() const { return lists_.view(); }
 
  private:
-  std::int64_t chunk_begin_ = 0;
-  std::vector<std::int64_t> offsets_, first_visible_, back_offsets_;
-  std::vector<std::int32_t> kv_pages_, visited_, back_queries_;
+  VisitBuffers lists_;
 };
 
 }  // namespace longstride

@@ -3,9 +3,8 @@
 
 #include <cstdint>
 #include <optional>
-#include <vector>
 
-#include "tensor/pages_view.h"
+#include "tensor/visit_buffers.h"
 
 namespace longstride {
 
@@ -25,12 +24,10 @@ class OwnVisits {
  public:
   void build(const VisitsView& visits, std::int64_t tokens, std::int64_t page_tokens);
   // Valid until the next build.
-  VisitsView view() const;
+  VisitsView view() const { return lists_.view(); }
 
  private:
-  std::int64_t chunk_begin_ = 0;
-  std::vector<std::int64_t> offsets_, first_visible_, back_offsets_;
-  std::vector<std::int32_t> kv_pages_, visited_, back_queries_;
+  VisitBuffers lists_;
 };
 
 }  // namespace longstride

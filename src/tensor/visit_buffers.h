@@ -1,0 +1,23 @@
+// Visit lists and the memory they lie in. Reused from chunk to chunk. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tensor/pages_view.h"
+
+namespace longstride {
+
+struct VisitBuffers {
+  std::int64_t chunk_begin = 0;
+  std::vector<std::int64_t> offsets, first_visible, back_offsets;
+  std::vector<std::int32_t> kv_pages, visited, back_queries;
+
+  // Fills the lists from chunk_begin and first_visible: a query page visits from the page its first
+  // query sees to its own. Pages from `first_page` on are visited by some.
+  void list_pages(std::int64_t page_tokens, std::int64_t first_page);
+  // Valid until a list changes.
+  VisitsView view() const;
+};
+
+}  // namespace longstride
