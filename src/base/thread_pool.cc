@@ -146,6 +146,8 @@ void set_thread_count(int n) {
 
 int thread_slot() { return slot_of_this_thread; }
 
+bool in_parallel_for() { return inside_parallel_for; }
+
 void parallel_for(std::int64_t n, const std::function<void(std::int64_t)>& f) {
   LS_CHECK(!inside_parallel_for, "parallel_for inside parallel_for");
   if (n <= 0) return;

@@ -20,6 +20,8 @@ void set_thread_count(int n);
 // A slot in [0, thread_count()) that is the calling thread's own during a parallel_for, for
 // per-thread scratch.
 int thread_slot();
+// Whether the caller is called by parallel_for, so that others may be at the same place.
+bool in_parallel_for();
 
 void parallel_for(std::int64_t n, const std::function<void(std::int64_t)>& f);
 

@@ -73,7 +73,8 @@ class ActivityRecorder {
   virtual ActivityLog finish() = 0;
 };
 
-// Thread-safe. Outlives the memory it gave.
+// Outlives the memory it gave. Allocating and asking are for any thread; copying and zeroing, which
+// are the stream's, for the one that runs the step, never for a parallel_for.
 class Device {
  public:
   virtual ~Device() = default;

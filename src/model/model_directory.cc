@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "base/error.h"
@@ -46,29 +47,36 @@ void check_tensor(const SafetensorsReader& reader, const std::string& name, cons
                 "config.json and the weights do not belong together");
 }
 
+// Pieces are checked and converted by all threads, and copied by this one, whose stream it is.
 void copy_checked(const SafetensorsReader& reader, const std::string& name, const View& to,
                   Device& device) {
-  constexpr std::int64_t kPiece = 1 << 20;
+  constexpr std::int64_t kPiece = 1 << 20, kPiecesAtOnce = 32;
   const std::byte* from = reader.bytes(name).data();
   const DType dtype = *reader.info(name).dtype;
   LS_CHECK(to.dtype() == dtype || to.dtype() == DType::kF32, "{} from {} into {}", name,
            name_of(dtype), name_of(to.dtype()));
-  const std::int64_t pieces = (to.elements() + kPiece - 1) / kPiece;
-  std::vector<std::int64_t> bad(static_cast<std::size_t>(pieces), -1);
-  parallel_for(pieces, [&](std::int64_t piece) {
-    const std::int64_t begin = piece * kPiece, count = std::min(kPiece, to.elements() - begin);
+  const bool converts = to.dtype() != dtype;
+  std::vector<float> values;
+  std::vector<std::int64_t> bad(static_cast<std::size_t>((to.elements() + kPiece - 1) / kPiece),
+                                -1);
+  for (std::int64_t begin = 0; begin < to.elements(); begin += kPiecesAtOnce * kPiece) {
+    const std::int64_t count = std::min(kPiecesAtOnce * kPiece, to.elements() - begin);
     const std::byte* source = from + begin * size_of(dtype);
-    const std::int64_t found = first_nonfinite(source, dtype, count);
-    if (found >= 0) bad[static_cast<std::size_t>(piece)] = begin + found;
-    std::byte* target = static_cast<std::byte*>(to.data()) + begin * size_of(to.dtype());
-    if (to.dtype() == dtype) {
-      device.copy_from_host(target, source, count * size_of(dtype));
-    } else {
-      std::vector<float> values(static_cast<std::size_t>(count));
-      load_floats(source, dtype, values);
-      device.copy_from_host(target, values.data(), count * size_of(DType::kF32));
-    }
-  });
+    if (converts) values.resize(static_cast<std::size_t>(count));
+    parallel_for((count + kPiece - 1) / kPiece, [&](std::int64_t piece) {
+      const std::int64_t at = piece * kPiece, n = std::min(kPiece, count - at);
+      const std::byte* elements = source + at * size_of(dtype);
+      const std::int64_t found = first_nonfinite(elements, dtype, n);
+      if (found >= 0) bad[static_cast<std::size_t>(begin / kPiece + piece)] = begin + at + found;
+      if (converts)
+        load_floats(
+            elements, dtype,
+            std::span(values).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(n)));
+    });
+    device.copy_from_host(static_cast<std::byte*>(to.data()) + begin * size_of(to.dtype()),
+                          converts ? static_cast<const void*>(values.data()) : source,
+                          count * size_of(to.dtype()));
+  }
   const auto first = std::ranges::find_if(bad, [](std::int64_t i) { return i >= 0; });
   if (first == bad.end()) return;
   float value = 0.0f;

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <numeric>
 #include <vector>
 
 #include "base/error.h"
+#include "base/thread_pool.h"
 #include "device/cpu/available_memory.h"
 
 namespace longstride {
@@ -81,6 +83,19 @@ TEST(CpuDevice, CopiesAndZeroes) {
   EXPECT_EQ(in, out);
   EXPECT_FALSE(device->name().empty());
   EXPECT_EQ(device->stream().kind(), DeviceKind::kCpu);
+}
+
+// Elsewhere copies go through a queue that is for one thread.
+TEST(CpuDevice, LetsNoParallelForCopy) {
+  const auto device = make_cpu_device();
+  const auto memory = device->allocate(8, "a test");
+  std::int64_t value = 0;
+  const auto refused = [](const std::function<void()>& use) {
+    EXPECT_THROW(parallel_for(3, [&](std::int64_t) { use(); }), InternalError);
+  };
+  refused([&] { device->copy_from_host(memory->data(), &value, 8); });
+  refused([&] { device->copy_to_host(&value, memory->data(), 8); });
+  refused([&] { device->zero(memory->data(), 8); });
 }
 
 TEST(MakeDevice, KnowsItsNames) {

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/sizes.h"
+#include "base/thread_pool.h"
 #include "device/cpu/available_memory.h"
 #include "device/cpu/cpu_mover.h"
 #include "device/device.h"
@@ -99,15 +100,18 @@ class CpuDevice final : public Device {
   std::unique_ptr<Mover> make_mover() override { return make_cpu_mover(); }
 
   void copy_to_host(void* host, const void* device, std::int64_t bytes) override {
+    check_thread();
     if (bytes > 0) std::memcpy(host, device, static_cast<std::size_t>(bytes));
   }
   void copy_to_host_later(void* host, const void* device, std::int64_t bytes) override {
     copy_to_host(host, device, bytes);
   }
   void copy_from_host(void* device, const void* host, std::int64_t bytes) override {
+    check_thread();
     if (bytes > 0) std::memcpy(device, host, static_cast<std::size_t>(bytes));
   }
   void zero(void* device, std::int64_t bytes) override {
+    check_thread();
     if (bytes > 0) std::memset(device, 0, static_cast<std::size_t>(bytes));
   }
 
@@ -123,6 +127,10 @@ class CpuDevice final : public Device {
   bool shares_host_memory() const override { return true; }
 
  private:
+  // It would do no harm here, and much where copies go through a queue.
+  static void check_thread() {
+    LS_CHECK(!in_parallel_for(), "one thread alone uses a device's stream");
+  }
   Stream stream_{DeviceKind::kCpu};
   std::atomic<std::int64_t> allocated_{0};
 };

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/thread_pool.h"
 #include "device/cuda/check.h"
 #include "device/cuda/event_wait.h"
 
@@ -27,6 +28,7 @@ TransferRing::~TransferRing() {
 std::int64_t TransferRing::reserve(std::int64_t bytes) {
   LS_CHECK(bytes >= 0 && bytes <= kPartBytes, "{} bytes at once through a ring of parts of {}",
            bytes, kPartBytes);
+  LS_CHECK(!in_parallel_for(), "one thread alone uses a device's stream");
   const std::int64_t aligned = (bytes + 255) / 256 * 256;
   if (used_ + aligned > kPartBytes) {
     LS_CUDA(cudaEventRecord(left_[part_], stream_));
