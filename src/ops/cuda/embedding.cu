@@ -6,7 +6,6 @@
 
 #include "device/cuda/check.h"
 #include "device/cuda/cuda_stream.h"
-#include "ops/cuda/library_context.h"
 #include "ops/cuda/vector_access.cuh"
 
 namespace longstride::ops::cuda {
@@ -31,41 +30,6 @@ __global__ void __launch_bounds__(256)
     }
     store_floats<N>(values, y_TD + t * D + i);
   }
-}
-
-constexpr std::uint8_t kEarlier = 1, kLater = 2;  // the same token is there once more
-
-// For each token whether it occurs before and after. A block asks for 32 of them, one per lane, and
-// its 32 warps share the tokens to compare with. Few are equal.
-template <int kEach>
-__global__ void __launch_bounds__(1024)
-    occurrence_kernel(const std::int32_t* __restrict__ tokens_T, int T,
-                      std::uint8_t* __restrict__ occurs_T) {
-  __shared__ unsigned found[32];
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const int t = static_cast<int>(blockIdx.x) * 32 + lane;
-  const auto token = static_cast<unsigned>(t < T ? tokens_T[t] : -1);
-  if (warp == 0) found[lane] = 0;
-  __syncthreads();
-  unsigned mine = 0;
-  const auto compare = [&](unsigned other, int u) {
-    if (other == token && u != t) mine |= u < t ? kEarlier : kLater;
-  };
-  const int whole = T / kEach * kEach;
-#pragma unroll 8
-  for (int i = warp * kEach; i < whole; i += 32 * kEach) {
-    const auto others = Packed<std::int32_t, kEach>::load(tokens_T + i);
-    bool any = false;
-#pragma unroll
-    for (int e = 0; e < kEach; ++e) any |= others.units[e] == token;
-    if (!any) continue;
-#pragma unroll
-    for (int e = 0; e < kEach; ++e) compare(others.units[e], i + e);
-  }
-  if (whole + warp < T) compare(static_cast<unsigned>(tokens_T[whole + warp]), whole + warp);
-  if (mine != 0) atomicOr(&found[lane], mine);
-  __syncthreads();
-  if (warp == 0 && t < T) occurs_T[t] = static_cast<std::uint8_t>(found[lane]);
 }
 
 constexpr int kMostThreads = 512;   // of a block
@@ -124,41 +88,31 @@ __device__ __forceinline__ void find(const std::int32_t* __restrict__ tokens, in
 
 // One block per token t and piece of D, one vector of columns per thread. The block of a token's
 // first occurrence adds the rows of all of them, in order, to the table's row; the others leave.
-// Only where there are several does it look for them: one comparison per token, and one warp lists
-// what was found.
+// Every block looks at all tokens, and 4096 blocks that do are limited by the instructions this
+// takes: one comparison per token, and one warp lists what was found.
 template <class E, int N>
 __global__ void __launch_bounds__(kMostThreads, 3)
-    backward_kernel(const std::int32_t* __restrict__ tokens_T,
-                    const std::uint8_t* __restrict__ occurs_T, const E* __restrict__ dy_TD,
+    backward_kernel(const std::int32_t* __restrict__ tokens_T, const E* __restrict__ dy_TD,
                     std::int64_t T, std::int64_t V, std::int64_t D, float* __restrict__ dtable_VD) {
   __shared__ unsigned matches[kWords];
   __shared__ std::uint16_t places[kTile];
   __shared__ int listed;
   const std::int64_t t = blockIdx.x;
   const std::int32_t token = tokens_T[t];
-  const std::uint8_t occurs = occurs_T[t];
-  if (token < 0 || token >= V || (occurs & kEarlier) != 0) return;
+  if (token < 0 || token >= V) return;
   const int thread = static_cast<int>(threadIdx.x);
   // Registers decide how many blocks run at once: what is small is kept in 32 bits.
   const int column = static_cast<int>((blockIdx.y * blockDim.x + threadIdx.x) * N);
   const bool has_columns = column < D;
   Packed<E, N> row[kRowsAhead];
   float* const to = dtable_VD + token * D + column;
-  float sum[N];
+  // On their way while tokens are compared. Where this block leaves, another reads the same rows.
   if (has_columns) {
     row[0] = Packed<E, N>::load(dy_TD + t * D + column);
-    load_floats<N>(to, sum);
-  }
-  if (occurs == 0) {
-    if (!has_columns) return;
-    float values[N];
-    row[0].unpack(values);
-#pragma unroll
-    for (int j = 0; j < N; ++j) sum[j] += values[j];
-    return store_floats<N>(sum, to);
+    prefetch(to);
   }
 
-  for (std::int64_t tile = t / kTile * kTile; tile < T; tile += kTile) {
+  for (std::int64_t tile = 0; tile < T; tile += kTile) {
     for (int word = thread; word < kWords; word += static_cast<int>(blockDim.x)) matches[word] = 0;
     __syncthreads();
     find<(N > 1 ? 4 : 1)>(tokens_T + tile, static_cast<int>(min(T - tile, std::int64_t{kTile})),
@@ -170,8 +124,12 @@ __global__ void __launch_bounds__(kMostThreads, 3)
     }
     __syncthreads();
     const int rows = listed;
+    if (rows == 0) continue;
+    if (tile + places[0] < t) return;  // not the first occurrence
     if (!has_columns) continue;
     const bool has_first = tile <= t;
+    float sum[N];
+    load_floats<N>(to, sum);
     const E* from = dy_TD + tile * D + column;
     for (int k = 0; k < rows; k += kRowsAhead) {
       if (k > 0 || !has_first) row[0] = Packed<E, N>::load(from + places[k] * D);
@@ -189,8 +147,8 @@ __global__ void __launch_bounds__(kMostThreads, 3)
         for (int j = 0; j < N; ++j) sum[j] += values[j];
       }
     }
+    store_floats<N>(sum, to);
   }
-  if (has_columns) store_floats<N>(sum, to);
 }
 
 void check(const ConstView& tokens_T, const ConstView& table_VD, const ConstView& y_TD) {
@@ -237,11 +195,6 @@ void embedding_backward(Stream& stream, const EmbeddingBackward& args) {
   const cudaStream_t queue = longstride::cuda::cuda_stream(stream).handle();
   const std::int32_t* tokens_T = args.tokens_T.as<std::int32_t>();
   float* dtable_VD = args.dtable_VD.as<float>();
-  // Of the workspace that operations of a stream share: nobody else uses it in between.
-  LS_CHECK(T <= LibraryContext::kWorkspaceBytes, "{} tokens", T);
-  auto* occurs_T = static_cast<std::uint8_t*>(libraries_of(stream).workspace());
-  const auto count = static_cast<int>(T);
-  const unsigned groups = grid_size(ceil_div(T, 32));
   dispatch_activation(args.dy_TD.dtype(), [&](auto type) {
     using E = typename decltype(type)::type;
     constexpr int kWidth = vector_width<E>;
@@ -254,13 +207,10 @@ void embedding_backward(Stream& stream, const EmbeddingBackward& args) {
     const auto threads = static_cast<unsigned>(ceil_div(ceil_div(items, pieces), 32) * 32);
     const dim3 blocks(grid_size(T), static_cast<unsigned>(pieces));
     if (fast) {
-      occurrence_kernel<4><<<groups, 1024, 0, queue>>>(tokens_T, count, occurs_T);
       backward_kernel<E, kWidth>
-          <<<blocks, threads, 0, queue>>>(tokens_T, occurs_T, dy_TD, T, V, D, dtable_VD);
+          <<<blocks, threads, 0, queue>>>(tokens_T, dy_TD, T, V, D, dtable_VD);
     } else {
-      occurrence_kernel<1><<<groups, 1024, 0, queue>>>(tokens_T, count, occurs_T);
-      backward_kernel<E, 1>
-          <<<blocks, threads, 0, queue>>>(tokens_T, occurs_T, dy_TD, T, V, D, dtable_VD);
+      backward_kernel<E, 1><<<blocks, threads, 0, queue>>>(tokens_T, dy_TD, T, V, D, dtable_VD);
     }
   });
   LS_CUDA_LAUNCHED();
