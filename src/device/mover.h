@@ -87,4 +87,13 @@ class Mover {
   virtual MoveTimes take_times() = 0;
 };
 
+// For destructors: where a lane has failed, there is nothing left to wait for, and the error that
+// said so is on its way already.
+inline void finish_whatever_comes(Mover& mover) noexcept {
+  try {
+    mover.finish();
+  } catch (...) {  // NOLINT(bugprone-empty-catch)
+  }
+}
+
 }  // namespace longstride

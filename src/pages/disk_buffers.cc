@@ -27,7 +27,7 @@ DiskBuffers::DiskBuffers(Device& device, Mover& mover, std::unique_ptr<DiskQueue
 }
 
 DiskBuffers::~DiskBuffers() {
-  mover_.finish();  // what the queue waits for comes
+  finish_whatever_comes(mover_);  // what the queue waits for comes
 }
 
 DiskBuffers::Buffer* DiskBuffers::reading(std::int64_t block) {

@@ -26,7 +26,7 @@ class SlicedState final : public OptimizerState {
   SlicedState(const SlicedState&) = delete;
   SlicedState& operator=(const SlicedState&) = delete;
   // What the lanes still do, after an error, ends before the memory goes.
-  ~SlicedState() override { mover_->finish(); }
+  ~SlicedState() override { finish_whatever_comes(*mover_); }
 
   void start(const Visitor& fill) override { pass(fill, true); }
   void visit(const Visitor& change) override { pass(change, false); }

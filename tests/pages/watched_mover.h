@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/error.h"
 #include "base/random.h"
 #include "device/mover.h"
 
@@ -24,12 +25,13 @@ struct MoverWatch {
   std::optional<WaitSite> left_out;  // nobody waits there
   std::array<std::int64_t, kWaitSites> waits{};
   std::int64_t races = 0, copies = 0;
+  bool is_gone = false;  // the device: whoever waits for everything gets an Error
 };
 
 class WatchedMover final : public Mover {
  public:
   explicit WatchedMover(MoverWatch& watch) : watch_(watch), random_(watch.seed) {}
-  ~WatchedMover() override { finish(); }
+  ~WatchedMover() override { finish_whatever_comes(*this); }
 
   Mark mark(Lane lane) override {
     const std::scoped_lock lock(mutex_);
@@ -86,6 +88,7 @@ class WatchedMover final : public Mover {
     run_until(all);
     // Everybody waits for everything here.
     for (LaneState& l : lanes_) l.clock = all;
+    if (watch_.is_gone) throw Error("the device is gone", "");
   }
   MoveTimes take_times() override { return {}; }
 

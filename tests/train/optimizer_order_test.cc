@@ -52,6 +52,21 @@ TEST(OptimizerOrder, NothingMeets) {
       }
 }
 
+// What waits for the lanes while the error is on its way must not end the program.
+TEST(OptimizerOrder, ADeviceThatFailsEndsInItsError) {
+  const TempDirectory directory;
+  for (const StateOptions& state : {on_host(192), on_disk(directory.path(), 192)}) {
+    WatchedDevice device;
+    EXPECT_THROW(
+        {
+          Trained trained(device, optimizer_model(), DType::kBF16, state);
+          device.watch.is_gone = true;
+          trained.update(1, 1);
+        },
+        Error);
+  }
+}
+
 TEST(OptimizerOrder, NoWaitCanBeLeftOut) {
   const TempDirectory directory;
   for (const WaitSite site : {WaitSite::kOptimizerInAfterOut, WaitSite::kOptimizerUseAfterIn,

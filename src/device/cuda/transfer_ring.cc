@@ -1,6 +1,7 @@
 #include "device/cuda/transfer_ring.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "base/error.h"
@@ -10,24 +11,21 @@
 
 namespace longstride::cuda {
 
-TransferRing::TransferRing(cudaStream_t stream) : stream_(stream) {
+PinnedParts::PinnedParts(cudaStream_t stream) : stream_(stream) {
   LS_CUDA(
-      cudaHostAlloc(reinterpret_cast<void**>(&host_), kParts * kPartBytes, cudaHostAllocDefault));
-  LS_CUDA(cudaMalloc(reinterpret_cast<void**>(&device_), kParts * kPartBytes));
+      cudaHostAlloc(reinterpret_cast<void**>(&data_), kParts * kPartBytes, cudaHostAllocDefault));
   for (cudaEvent_t& event : left_)
     LS_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
 }
 
-TransferRing::~TransferRing() {
+PinnedParts::~PinnedParts() {
   for (cudaEvent_t event : left_) cudaEventDestroy(event);
-  for (const LargeBuffer& buffer : large_) cudaFree(buffer.data);
-  cudaFree(device_);
-  cudaFreeHost(host_);
+  cudaFreeHost(data_);
 }
 
-std::int64_t TransferRing::reserve(std::int64_t bytes) {
-  LS_CHECK(bytes >= 0 && bytes <= kPartBytes, "{} bytes at once through a ring of parts of {}",
-           bytes, kPartBytes);
+std::int64_t PinnedParts::reserve(std::int64_t bytes) {
+  LS_CHECK(bytes >= 0 && bytes <= kPartBytes, "{} bytes at once through parts of {}", bytes,
+           kPartBytes);
   LS_CHECK(!in_parallel_for(), "one thread alone uses a device's stream");
   const std::int64_t aligned = (bytes + 255) / 256 * 256;
   if (used_ + aligned > kPartBytes) {
@@ -42,14 +40,27 @@ std::int64_t TransferRing::reserve(std::int64_t bytes) {
   return offset;
 }
 
+TransferRing::TransferRing(cudaStream_t stream)
+    : stream_(stream), small_(stream), passing_(stream) {
+  LS_CUDA(cudaMalloc(reinterpret_cast<void**>(&device_),
+                     PinnedParts::kParts * PinnedParts::kPartBytes));
+}
+
+TransferRing::~TransferRing() {
+  for (const LargeBuffer& buffer : large_) cudaFree(buffer.data);
+  cudaFree(device_);
+}
+
 const std::byte* TransferRing::upload_large(const void* host, std::int64_t bytes) {
   LargeBuffer& buffer = large_[next_large_];
   next_large_ = (next_large_ + 1) % kLarge;
   if (buffer.bytes < bytes) {
     LS_CUDA(cudaFree(buffer.data));  // waits for work that uses it
     buffer = {};
-    LS_CUDA(cudaMalloc(reinterpret_cast<void**>(&buffer.data), static_cast<std::size_t>(bytes)));
-    buffer.bytes = bytes;
+    // Lists grow from chunk to chunk: not anew for each of them.
+    const auto size = std::bit_ceil(static_cast<std::size_t>(bytes));
+    LS_CUDA(cudaMalloc(reinterpret_cast<void**>(&buffer.data), size));
+    buffer.bytes = static_cast<std::int64_t>(size);
   }
   copy_to(buffer.data, host, bytes);
   return buffer.data;
@@ -57,20 +68,20 @@ const std::byte* TransferRing::upload_large(const void* host, std::int64_t bytes
 
 const std::byte* TransferRing::upload(const void* host, std::int64_t bytes) {
   if (bytes > kLargeBytes) return upload_large(host, bytes);
-  const std::int64_t offset = reserve(bytes);
+  const std::int64_t offset = small_.reserve(bytes);
   if (bytes == 0) return device_ + offset;
-  std::memcpy(host_ + offset, host, static_cast<std::size_t>(bytes));
-  LS_CUDA(cudaMemcpyAsync(device_ + offset, host_ + offset, static_cast<std::size_t>(bytes),
+  std::memcpy(small_.data() + offset, host, static_cast<std::size_t>(bytes));
+  LS_CUDA(cudaMemcpyAsync(device_ + offset, small_.data() + offset, static_cast<std::size_t>(bytes),
                           cudaMemcpyHostToDevice, stream_));
   return device_ + offset;
 }
 
 void TransferRing::copy_to(void* device, const void* host, std::int64_t bytes) {
-  for (std::int64_t done = 0; done < bytes; done += kPartBytes) {
-    const std::int64_t n = std::min(kPartBytes, bytes - done), offset = reserve(n);
-    std::memcpy(host_ + offset, static_cast<const std::byte*>(host) + done,
-                static_cast<std::size_t>(n));
-    LS_CUDA(cudaMemcpyAsync(static_cast<std::byte*>(device) + done, host_ + offset,
+  for (std::int64_t done = 0; done < bytes; done += PinnedParts::kPartBytes) {
+    const std::int64_t n = std::min(PinnedParts::kPartBytes, bytes - done);
+    std::byte* const staged = passing_.data() + passing_.reserve(n);
+    std::memcpy(staged, static_cast<const std::byte*>(host) + done, static_cast<std::size_t>(n));
+    LS_CUDA(cudaMemcpyAsync(static_cast<std::byte*>(device) + done, staged,
                             static_cast<std::size_t>(n), cudaMemcpyHostToDevice, stream_));
   }
 }

@@ -7,6 +7,8 @@
 namespace longstride::ops::cuda {
 namespace {
 
+constexpr std::size_t kMostPlans = 1024;
+
 cudaDataType_t type_of(DType t) {
   switch (t) {
     case DType::kF32:
@@ -66,6 +68,8 @@ GemmPlan::~GemmPlan() {
 }
 
 const GemmPlan& GemmPlans::find(Stream& stream, const Gemm& g) {
+  // Sequences that are not packed end anywhere, and every length is a shape of its own.
+  if (plans_.size() >= kMostPlans && !plans_.contains(g.shape)) plans_.clear();
   std::unique_ptr<GemmPlan>& slot = plans_[g.shape];
   if (slot) return *slot;
   std::unique_ptr<GemmPlan> plan = make_plan(g.shape);

@@ -143,7 +143,10 @@ struct CudnnAttention::Plans {
 
   Plan& find(const RunShape& s, Pass pass) {
     // Packed documents begin anywhere, and every length is a shape of its own.
-    if (plans.size() >= kMostPlans && !plans.contains({s, pass})) plans.clear();
+    if (plans.size() >= kMostPlans && !plans.contains({s, pass})) {
+      stream.synchronize();  // their kernels may be queued
+      plans.clear();
+    }
     std::unique_ptr<Plan>& plan = plans[{s, pass}];
     if (!plan)
       adopt(plan = pass == Pass::kForward ? make_forward(s, handle)
@@ -165,6 +168,7 @@ struct CudnnAttention::Plans {
     }
     if (cudaMalloc(&workspace, static_cast<std::size_t>(bytes)) != cudaSuccess) {
       cudaGetLastError();
+      plans.clear();  // none has a workspace now
       throw Error(fmt::format("not enough GPU memory for cuDNN's attention: it asks for {}",
                               format_bytes(static_cast<double>(bytes))),
                   "make training.chunk smaller, or set numerics.determinism to \"fast\", which "
