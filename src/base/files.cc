@@ -1,6 +1,7 @@
 #include "base/files.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,6 +20,14 @@ namespace longstride {
 namespace {
 
 namespace fs = std::filesystem;
+
+// A file may come into the place of a file, and of nothing else.
+void check_regular(const fs::path& path) {
+  std::error_code ignored;
+  if (!path.has_filename() || (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)))
+    throw Error(fmt::format("{}: not a regular file", path.string()),
+                "name a file, not a directory or a device");
+}
 
 [[noreturn]] void fail(const char* doing, const fs::path& path, int error) {
   const char* hint = "";
@@ -170,6 +179,7 @@ void write_file_atomic(const fs::path& path, std::string_view text) {
 }
 
 void write_file_atomic(const fs::path& path, const std::function<void(FileWriter&)>& fill) {
+  check_regular(path);
   const fs::path temporary = unfinished(path);
   try {
     FileWriter writer(temporary);
@@ -184,16 +194,24 @@ void write_file_atomic(const fs::path& path, const std::function<void(FileWriter
 }
 
 void check_file_writable(const fs::path& path) {
-  std::error_code ignored;
-  if (!path.has_filename() || (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)))
-    throw Error(fmt::format("{}: not a regular file", path.string()),
-                "name a file, not a directory or a device");
+  check_regular(path);
   const fs::path temporary = unfinished(path);
   const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
   if (fd < 0) fail("create", path, errno);
   ::close(fd);
   ::unlink(temporary.c_str());
 }
+
+DirectoryLock::DirectoryLock(const fs::path& directory)
+    : fd_(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  if (fd_ < 0) fail("open", directory, errno);
+  if (::flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  ::close(fd_);
+  throw Error(fmt::format("another process is at work in {}", directory.string()),
+              "wait until it has ended, or choose another directory");
+}
+
+DirectoryLock::~DirectoryLock() { ::close(fd_); }
 
 DirectoryWriter::DirectoryWriter(fs::path target) : target_(std::move(target)) {
   if (!target_.has_filename()) target_ = target_.parent_path();  // "out/" means "out"

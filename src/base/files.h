@@ -83,6 +83,19 @@ class DirectoryWriter {
   bool committed_ = false;
 };
 
+// Keeps others who lock the same directory out until it is destroyed, or the process has ended.
+// Throws Error where another has it. Where the file system knows no locks, there is none.
+class DirectoryLock {
+ public:
+  explicit DirectoryLock(const std::filesystem::path& directory);
+  DirectoryLock(const DirectoryLock&) = delete;
+  DirectoryLock& operator=(const DirectoryLock&) = delete;
+  ~DirectoryLock();
+
+ private:
+  int fd_;
+};
+
 // True for the names DirectoryWriter gives its temporaries, so that leftovers of a killed process
 // can be found.
 bool is_unfinished_directory(const std::filesystem::path& path);

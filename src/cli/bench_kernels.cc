@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/log.h"
 #include "base/thread_pool.h"
 #include "cli/bench.h"
@@ -18,6 +19,7 @@ struct Options {
 };
 
 int bench_kernels(const Options& o) {
+  if (!o.json.empty()) check_file_writable(o.json);
   const std::unique_ptr<Device> device = make_device(o.device);
   OrderedJson json = {{"device", device->name()},
                       {"threads", thread_count()},

@@ -162,6 +162,7 @@ Json profile(Device& device, const std::function<void()>& run) {
 }
 
 int bench_step(const Options& o) {
+  if (!o.json.empty()) check_file_writable(o.json);
   std::optional<Tracer> tracer;
   if (!o.trace.empty()) tracer.emplace(o.trace);
   const ModelConfig config = shape_of(o);

@@ -57,10 +57,19 @@ void write_gradients(const std::filesystem::path& path, const ParameterSet& grad
   }
 }
 
+void check_output(const std::filesystem::path& out, const std::filesystem::path& model) {
+  const std::filesystem::path directory = std::filesystem::absolute(out).parent_path();
+  make_writable_directory(directory);
+  check_file_writable(out);
+  if (std::filesystem::equivalent(directory, model) && std::filesystem::exists(out))
+    throw Error(fmt::format("{} is a file of the model", out.string()),
+                "choose another place for the gradients");
+}
+
 int gradients(const Options& o) {
-  if (!o.out.empty()) make_writable_directory(std::filesystem::absolute(o.out).parent_path());
   const std::unique_ptr<Device> device = make_device(o.device);
   const ModelDirectory model = ModelDirectory::open(o.model);
+  if (!o.out.empty()) check_output(o.out, o.model);
   const ModelConfig& config = model.config();
   const Sample sample = read_sequence(o, config.vocabulary);
   if (o.keep_chunks < 1)

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <csignal>
 #include <exception>
+#include <filesystem>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -77,6 +79,16 @@ int main(int argc, char** argv) {
   } catch (const Error& e) {
     log_line("error: ", e.what());
     if (!e.hint().empty()) log_line("  hint: ", e.hint());
+    return 2;
+  } catch (const std::filesystem::filesystem_error& e) {
+    log_line("error: ", fmt::format("{}: {}", e.path1().string(), e.code().message()));
+    log_line("  hint: ", "check that the path is there and that you may use it");
+    return 2;
+  } catch (const std::bad_alloc&) {
+    log_line("error: ", "not enough memory on this machine");
+    log_line("  hint: ",
+             "use a shorter context, or larger chunks: what plans them grows with the "
+             "square of their number");
     return 2;
   } catch (const std::exception& e) {
     log_line("internal error: ", e.what());

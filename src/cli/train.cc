@@ -30,6 +30,7 @@ void catch_stop_signals() {
   action.sa_flags = static_cast<int>(SA_RESETHAND);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGHUP, &action, nullptr);
 }
 
 // "--a.b=c" and "--a.b c" as left over by the parser, to "a.b=c".
@@ -86,7 +87,12 @@ int train(const Options& options, const std::vector<std::string>& extras) {
 
   catch_stop_signals();
   Trainer trainer(std::move(plan), *device, options.resume);
-  if (trainer.completed_steps() > 0) log_info("resuming after step {}", trainer.completed_steps());
+  if (trainer.completed_steps() >= config.training.steps)
+    log_info("{} of {} steps are done already", trainer.completed_steps(), config.training.steps);
+  else if (trainer.completed_steps() > 0)
+    log_info("resuming after step {}", trainer.completed_steps());
+  else if (options.resume)
+    log_info("no checkpoint in {}: the run begins", config.checkpoint.directory.string());
   MetricsFile metrics(config.metrics.file, trainer.completed_steps());
   TrainCallbacks callbacks;
   callbacks.should_stop = [] { return stop_signal != 0; };

@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <array>
 #include <set>
+#include <span>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "model/host_values.h"
 #include "model/model_directory.h"
 
 namespace longstride {
@@ -61,6 +63,19 @@ Json generation_json(const ModelConfig& config) {
   return json;
 }
 
+// What could not be loaded again is not saved.
+void check_finite(std::span<const std::byte> values, DType dtype, const std::string& name) {
+  const std::int64_t bad =
+      first_nonfinite(values.data(), dtype, std::ssize(values) / size_of(dtype));
+  if (bad < 0) return;
+  float value = 0;
+  load_floats(values.data() + bad * size_of(dtype), dtype, {&value, 1});
+  throw Error(
+      fmt::format("the weights are broken: {} holds {}", name, value),
+      "they are not saved, and older checkpoints stay; resume from the last one with a lower "
+      "optimizer.learning_rate");
+}
+
 std::vector<WrittenFile> write_weights(const fs::path& directory, const ParameterSet& parameters,
                                        std::int64_t max_shard_bytes) {
   std::vector<TensorToWrite> tensors;
@@ -77,6 +92,7 @@ std::vector<WrittenFile> write_weights(const fs::path& directory, const Paramete
       staging.resize(static_cast<std::size_t>(count));
       parameters.device().copy_to_host(staging.data(),
                                        static_cast<const std::byte*>(view.data()) + at, count);
+      check_finite(staging, view.dtype(), tensors[static_cast<std::size_t>(i)].name);
       sink(staging);
     }
   };

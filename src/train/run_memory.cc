@@ -104,7 +104,8 @@ void plan_memory(RunPlan& plan, Device& device) {
   plan.state.disk_directory = memory.disk_path;
   place_optimizer(plan, first_place(memory.optimizer));
   reserve_libraries(device, model, plan.numerics, context);
-  needs.available = memory.gpu.value_or(device.available_bytes());
+  needs.available = device.available_bytes();
+  if (memory.gpu) needs.available = std::min(needs.available, *memory.gpu);
   // The schedule of a hopeless context would itself fill the memory.
   needs.step.kv_pages = kv_bytes_needed(model, plan.numerics, context);
   relieve_device(plan, device);

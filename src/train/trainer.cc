@@ -21,24 +21,14 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 // Settings that decide what the run computes: a resumed run that changed one would not be the same
 // run.
-constexpr std::pair<const char*, const char*> kFixedKeys[] = {{"model", "path"},
-                                                              {"model", "preset"},
-                                                              {"model", "dtype"},
-                                                              {"data", "path"},
-                                                              {"data", "format"},
-                                                              {"data", "document_token"},
-                                                              {"data", "document_index"},
-                                                              {"data", "loss_mask"},
-                                                              {"data", "pack"},
-                                                              {"data", "shuffle"},
-                                                              {"training", "context"},
-                                                              {"training", "chunk"},
-                                                              {"training", "page"},
-                                                              {"training", "batch"},
-                                                              {"training", "seed"},
-                                                              {"numerics", "compute"},
-                                                              {"numerics", "kv_gradient_dtype"},
-                                                              {"numerics", "determinism"}};
+constexpr std::pair<const char*, const char*> kFixedKeys[] = {
+    {"model", "path"},          {"model", "preset"},        {"model", "dtype"},
+    {"model", "window"},        {"data", "path"},           {"data", "format"},
+    {"data", "document_token"}, {"data", "document_index"}, {"data", "loss_mask"},
+    {"data", "pack"},           {"data", "shuffle"},        {"training", "context"},
+    {"training", "chunk"},      {"training", "page"},       {"training", "batch"},
+    {"training", "seed"},       {"numerics", "compute"},    {"numerics", "kv_gradient_dtype"},
+    {"numerics", "determinism"}};
 
 const OrderedJson* value_at(const OrderedJson& config, const char* section, const char* key) {
   if (!config.contains(section) || !config.at(section).contains(key)) return nullptr;
@@ -67,6 +57,7 @@ Trainer::Trainer(RunPlan plan, Device& device, bool resume)
   const TrainConfig& config = plan_.config;
   const fs::path& root = config.checkpoint.directory;
   make_writable_directory(root);
+  lock_ = std::make_unique<DirectoryLock>(root);
   const std::optional<fs::path> newest = newest_checkpoint(root);
   if (newest && !resume)
     throw Error(fmt::format("{} already holds {}", root.string(), newest->filename().string()),
@@ -129,9 +120,21 @@ bool Trainer::run(const TrainCallbacks& callbacks) {
   } catch (const Interrupted&) {
     save(callbacks);
     return false;
+  } catch (const Error&) {
+    save_if_possible(callbacks);
+    throw;
   }
   save(callbacks);
   return true;
+}
+
+void Trainer::save_if_possible(const TrainCallbacks& callbacks) {
+  if (updating_ || saving_ || state_.step == 0) return;
+  try {
+    save(callbacks);
+  } catch (const Error& e) {
+    log_warning("step {} could not be saved: {}", state_.step, e.what());
+  }
 }
 
 void Trainer::save(const TrainCallbacks& callbacks) {
@@ -140,9 +143,11 @@ void Trainer::save(const TrainCallbacks& callbacks) {
   const CheckpointConfig& checkpoint = plan_.config.checkpoint;
   std::optional<fs::path> source;
   if (plan_.model.directory) source = plan_.model.directory->path();
+  saving_ = true;
   const fs::path path = save_checkpoint(checkpoint.directory, state_, plan_.model.config, weights_,
                                         *optimizer_, source, checkpoint.keep);
   saved_step_ = state_.step;
+  saving_ = false;
   if (callbacks.on_save) callbacks.on_save(path);
 }
 
@@ -219,7 +224,11 @@ StepReport Trainer::step(const std::function<bool()>& should_stop) {
   const double scale = clip > 0 && report.gradient_norm > clip ? clip / report.gradient_norm : 1.0;
   report.learning_rate = learning_rate_at(config.schedule, config.optimizer.learning_rate,
                                           report.step, config.training.steps);
-  if (!report.skipped) optimizer_->update(gradients_, report.learning_rate, scale, report.step);
+  if (!report.skipped) {
+    updating_ = true;
+    optimizer_->update(gradients_, report.learning_rate, scale, report.step);
+    updating_ = false;
+  }
   report.update_s = seconds_since(update_start);
 
   state_.step = report.step;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 
+#include "base/files.h"
 #include "train/checkpoint.h"
 #include "train/run_plan.h"
 #include "train/step.h"
@@ -42,7 +43,8 @@ class Trainer {
   std::int64_t completed_steps() const { return state_.step; }
   const RunPlan& plan() const { return plan_; }
   // Chooses kernels where the record names none, runs to the last step and saves. True when all
-  // steps are done; false when should_stop ended it, after saving the last completed step.
+  // steps are done; false when should_stop ended it, after saving the last completed step. Where an
+  // Error ends it, that step is saved too if it still can be.
   bool run(const TrainCallbacks& callbacks);
 
  private:
@@ -51,10 +53,15 @@ class Trainer {
   // Says what is not finite; throws, or marks the step as skipped, as training.nonfinite says.
   void handle_nonfinite(StepReport& report, const std::string& where);
   void save(const TrainCallbacks& callbacks);
+  // After an error, which is told in any case.
+  void save_if_possible(const TrainCallbacks& callbacks);
 
   RunPlan plan_;
   TrainState state_;
   std::int64_t saved_step_ = -1, skipped_in_a_row_ = 0;
+  bool updating_ = false;  // weights and moments are those of no step
+  bool saving_ = false;    // stays so where it failed
+  std::unique_ptr<DirectoryLock> lock_;
   ParameterSet weights_, gradients_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<StepRunner> runner_;

@@ -131,9 +131,21 @@ TEST(WriteFileAtomic, LeavesNoTemporaryWhereItFails) {
   const fs::path directory = temp.path() / "taken";
   fs::create_directory(directory);
   EXPECT_TRUE(says(error_of([&] { write_file_atomic(directory, "text"); }),
-                   {"cannot replace", directory.string()}));
+                   {"not a regular file", directory.string()}));
   EXPECT_EQ(entries(temp.path()), 1u);
   EXPECT_THROW(write_file_atomic(temp.path() / "no" / "file", "text"), Error);
+}
+
+TEST(DirectoryLock, IsForOneAtATime) {
+  const TempDirectory temp;
+  {
+    const DirectoryLock lock(temp.path());
+    EXPECT_TRUE(says(error_of([&] { const DirectoryLock second(temp.path()); }),
+                     {"another process is at work in", temp.path().string()}));
+  }
+  EXPECT_NO_THROW(const DirectoryLock again(temp.path()));
+  EXPECT_TRUE(
+      says(error_of([&] { const DirectoryLock none(temp.path() / "no"); }), {"cannot open"}));
 }
 
 TEST(WriteFileAtomic, WritesPieceByPieceOrNotAtAll) {

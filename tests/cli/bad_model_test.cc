@@ -1,4 +1,7 @@
 // Model directories that are broken: refused with the file and the tensor, nothing written.
+#include <cstring>
+#include <limits>
+
 #include "tests/cli/run_directory.h"
 
 namespace longstride {
@@ -27,16 +30,21 @@ class BadModel : public ::testing::Test {
     EXPECT_TRUE(run_.nothing_written("g"));
   }
 
-  // The weights file with its header changed by `f`; the data stays.
+  // The weights file after `f` has changed its header and its data.
   template <class F>
-  void change_header(const F& f) const {
+  void change(const F& f) const {
     const std::string bytes = read_text(weights());
     std::uint64_t length = 0;
     for (std::size_t i = 8; i-- > 0;) length = (length << 8) | static_cast<unsigned char>(bytes[i]);
     Json header = Json::parse(bytes.substr(8, length));
-    f(header);
+    std::string data = bytes.substr(8 + length);
+    f(header, data);
     const std::string text = header.dump();
-    write_file_atomic(weights(), length_of(text.size()) + text + bytes.substr(8 + length));
+    write_file_atomic(weights(), length_of(text.size()) + text + data);
+  }
+  template <class F>
+  void change_header(const F& f) const {
+    change([&](Json& header, std::string&) { f(header); });
   }
 
   const RunDirectory run_;
@@ -86,12 +94,11 @@ TEST_F(BadModel, AWrongType) {
 }
 
 TEST_F(BadModel, NotANumber) {
-  const std::unique_ptr<Device> device = make_cpu_device();
-  const ModelConfig config = find_preset("tiny-llama");
-  ParameterSet parameters(*device, config, DType::kF32, "weights");
-  initialize_random(parameters, config, 3);
-  parameters.model().layers[1].q.as<float>()[17] = std::numeric_limits<float>::quiet_NaN();
-  write_model_directory(run_.path("model"), config, parameters);
+  change([](const Json& header, std::string& data) {
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    const auto begin = header.at(kQ).at("data_offsets")[0].get<std::size_t>();
+    std::memcpy(data.data() + begin + 17 * sizeof(nan), &nan, sizeof(nan));
+  });
   expect_refused({"model/model.safetensors", kQ, "nan at index 17", "weights are broken"});
 }
 

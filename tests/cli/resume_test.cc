@@ -107,7 +107,7 @@ TEST(Resume, OfAFinishedRunHasNothingToDo) {
   ASSERT_TRUE(ended(run.train(), 0));
   const auto before = run.contents("out");
   const ProgramResult result = run.train({"--resume"});
-  ASSERT_TRUE(ended(result, 0, {"resuming after step 6"}));
+  ASSERT_TRUE(ended(result, 0, {"6 of 6 steps are done already"}));
   EXPECT_EQ(result.err.find("step 6/6"), std::string::npos);
   EXPECT_TRUE(same_files(before, run.contents("out")));
 }
