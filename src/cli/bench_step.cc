@@ -37,6 +37,9 @@ struct Options {
 
 ModelConfig shape_of(const Options& o) {
   ModelConfig config = find_preset(o.preset);
+  if (o.layers > config.layers)
+    throw Error(fmt::format("--layers is {}, but {} has {}", o.layers, o.preset, config.layers),
+                "leave it out to use all of them");
   if (o.layers > 0) config.layers = o.layers;
   std::int64_t window = 0;
   if (o.attention == "window") {

@@ -81,6 +81,8 @@ int train(const Options& options, const std::vector<std::string>& extras) {
   fmt::print(stderr, "{}", describe(plan));
   check_fits(plan);
   if (options.dry_run) {
+    if (const auto newest = checkpoint_to_resume(config.checkpoint.directory, options.resume))
+      read_checkpoint_state(*newest);
     log_info("dry run: everything checks out, nothing was written");
     return 0;
   }

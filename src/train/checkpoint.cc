@@ -119,6 +119,18 @@ std::optional<fs::path> newest_checkpoint(const fs::path& root) {
   return found.back().second;
 }
 
+std::optional<fs::path> checkpoint_to_resume(const fs::path& root, bool resume) {
+  std::error_code none;
+  if (fs::exists(root, none) && !fs::is_directory(root, none))
+    throw Error(fmt::format("{} is no directory", root.string()),
+                "choose another checkpoint.directory");
+  std::optional<fs::path> newest = newest_checkpoint(root);
+  if (newest && !resume)
+    throw Error(fmt::format("{} already holds {}", root.string(), newest->filename().string()),
+                "add --resume to go on from it, or choose another checkpoint.directory");
+  return newest;
+}
+
 void remove_unfinished_saves(const fs::path& root) {
   std::error_code none;
   std::vector<fs::path> leftovers;

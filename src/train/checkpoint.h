@@ -34,6 +34,10 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, const T
 // The step-N directory with the largest N, or nothing. Leftovers of killed saves are not
 // checkpoints.
 std::optional<std::filesystem::path> newest_checkpoint(const std::filesystem::path& root);
+// The one a run in `root` goes on from; nothing where it begins. Throws Error where there is one
+// and the run is not to `resume`, or `root` is no directory.
+std::optional<std::filesystem::path> checkpoint_to_resume(const std::filesystem::path& root,
+                                                          bool resume);
 // Removes what a killed save left behind.
 void remove_unfinished_saves(const std::filesystem::path& root);
 

@@ -58,10 +58,7 @@ Trainer::Trainer(RunPlan plan, Device& device, bool resume)
   const fs::path& root = config.checkpoint.directory;
   make_writable_directory(root);
   lock_ = std::make_unique<DirectoryLock>(root);
-  const std::optional<fs::path> newest = newest_checkpoint(root);
-  if (newest && !resume)
-    throw Error(fmt::format("{} already holds {}", root.string(), newest->filename().string()),
-                "add --resume to go on from it, or choose another checkpoint.directory");
+  const std::optional<fs::path> newest = checkpoint_to_resume(root, resume);
   remove_unfinished_saves(root);
 
   state_.seed = static_cast<std::uint64_t>(config.training.seed);

@@ -161,6 +161,17 @@ TEST(Train, DryRunRefusesWhatTheRunWould) {
   EXPECT_TRUE(refused(run.train({"--dry-run", "--data.path=nowhere.bin"}), {"nowhere.bin"}));
 }
 
+TEST(Train, DryRunLooksAtTheCheckpoints) {
+  const RunDirectory run;
+  ASSERT_TRUE(ended(run.train({"--training.steps=1"}), 0));
+  EXPECT_TRUE(refused(run.train({"--dry-run"}), {"already holds step-1", "--resume"}));
+  EXPECT_TRUE(ended(run.train({"--dry-run", "--resume"}), 0, {"everything checks out"}));
+  std::filesystem::resize_file(run.path("out/step-1/model.safetensors"), 1000);
+  EXPECT_TRUE(refused(run.train({"--dry-run", "--resume"}), {"step-1 is damaged"}));
+  EXPECT_TRUE(refused(run.train({"--dry-run", "--checkpoint.directory=tokens.bin"}),
+                      {"tokens.bin is no directory"}));
+}
+
 TEST(Train, TheTinyExampleChecksOut) {
   const RunDirectory run;
   const std::string example = LS_SOURCE_DIR "/examples/tiny.toml";
