@@ -110,8 +110,8 @@ TEST(OptimizerPlace, PagesAndStateShareTheDisk) {
   EXPECT_GT(state, 0);
   EXPECT_GT(pages, 0);
   const auto limited = [&](double limit) {
-    return both +
-           Strings{"--dry-run", fmt::format("--memory.disk={}", static_cast<std::int64_t>(limit))};
+    return both + Strings{"--dry-run", "--resume",
+                          fmt::format("--memory.disk={}", static_cast<std::int64_t>(limit))};
   };
   EXPECT_TRUE(ended(run.train(limited(state + pages)), 0));
   EXPECT_TRUE(refused(run.train(limited(state + pages - 1)),
