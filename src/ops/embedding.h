@@ -13,9 +13,10 @@ struct EmbeddingForward {
 };
 LS_OP(embedding_forward, EmbeddingForward)
 
-// Rows of one token are added in token order, whatever the number of threads.
+// Rows of one token are added in order, whatever the number of threads.
 struct EmbeddingBackward {
-  ConstView tokens_T;
+  ConstView groups_G4;  // I32: a TokenGroup (tensor/token_rows.h) for each of G different tokens
+  ConstView rows_T;     // I32: TokenRows::rows
   ConstView dy_TD;
   View dtable_VD;  // +=, F32
 };

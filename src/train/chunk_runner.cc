@@ -14,6 +14,7 @@ void ChunkRunner::reserve(const SequenceLayout& layout) {
   visits_.reserve(layout);
   const auto chunk = static_cast<std::size_t>(std::min(layout.tokens, layout.chunk_tokens));
   positions_.reserve(chunk);
+  token_rows_.reserve(static_cast<std::int64_t>(chunk));
   losses_.resize(kUnsettled * chunk);
   correct_.resize(losses_.size());
   unsettled_.reserve(kUnsettled);
@@ -103,24 +104,24 @@ void ChunkRunner::embed(const Task& task) {
   chunk.index = task.chunk;
   const std::int64_t begin = layout_.chunk_begin(task.chunk), T = layout_.chunk_size(task.chunk),
                      N = context_.config.head_size / 2;
-  chunk.tokens_T = workspace_.take("tokens", DType::kI32, {T});
   chunk.cos_TN = workspace_.take("cos", DType::kF32, {T, N});
   chunk.sin_TN = workspace_.take("sin", DType::kF32, {T, N});
   chunk.stream_TD = workspace_.take("residual", compute_, {T, context_.config.hidden_size});
   const Lease positions_T = workspace_.take("positions", DType::kI64, {T});
+  const Lease tokens_T = workspace_.take("tokens", DType::kI32, {T});
   if (store_ != nullptr) {
     positions_.clear();
     for (std::int64_t t = begin; t < begin + T; ++t)
       positions_.push_back(input_.first_position + t - layout_.document_start(t));
     context_.device.copy_from_host(positions_T.view().data(), positions_.data(),
                                    T * size_of(DType::kI64));
-    context_.device.copy_from_host(chunk.tokens_T.view().data(), input_.tokens.data() + begin,
+    context_.device.copy_from_host(tokens_T.view().data(), input_.tokens.data() + begin,
                                    T * size_of(DType::kI32));
   }
   Stream& stream = context_.device.stream();
   ops::rope_tables(stream, {positions_T, context_.frequencies, chunk.cos_TN, chunk.sin_TN,
                             context_.attention_factor});
-  ops::embedding_forward(stream, {chunk.tokens_T, context_.weights.embedding, chunk.stream_TD});
+  ops::embedding_forward(stream, {tokens_T, context_.weights.embedding, chunk.stream_TD});
   chunk.layers.resize(static_cast<std::size_t>(context_.config.layers));
   chunks_.push_back(std::move(chunk));
 }
@@ -195,8 +196,22 @@ void ChunkRunner::layer_backward_task(const Task& task) {
 
 void ChunkRunner::embed_backward(const Task& task) {
   Chunk& chunk = chunk_of(task);
-  ops::embedding_backward(context_.device.stream(),
-                          {chunk.tokens_T, chunk.stream_TD, context_.gradients.embedding});
+  const std::int64_t T = layout_.chunk_size(task.chunk);
+  const Lease groups = workspace_.take("token groups", DType::kI32, {T, 4}),
+              rows_T = workspace_.take("token rows", DType::kI32, {T});
+  std::int64_t G = T;  // at most
+  if (store_ != nullptr) {
+    token_rows_.build(input_.tokens.subspan(
+        static_cast<std::size_t>(layout_.chunk_begin(task.chunk)), static_cast<std::size_t>(T)));
+    G = std::ssize(token_rows_.groups());
+    context_.device.copy_from_host(groups.view().data(), token_rows_.groups().data(),
+                                   G * std::int64_t{sizeof(TokenGroup)});
+    context_.device.copy_from_host(rows_T.view().data(), token_rows_.rows().data(),
+                                   T * size_of(DType::kI32));
+  }
+  ops::embedding_backward(
+      context_.device.stream(),
+      {groups.view().rows(0, G), rows_T, chunk.stream_TD, context_.gradients.embedding});
   end_chunk(chunk);
 }
 

@@ -14,6 +14,7 @@
 #include "pages/kv_store.h"
 #include "schedule/numerics.h"
 #include "schedule/step_schedule.h"
+#include "tensor/token_rows.h"
 
 namespace longstride {
 
@@ -76,7 +77,7 @@ class ChunkRunner {
   // A chunk that is under way: its inputs, RoPE tables, residual stream and kept activations.
   struct Chunk {
     std::int64_t index = -1;
-    Lease tokens_T, cos_TN, sin_TN;
+    Lease cos_TN, sin_TN;
     Lease stream_TD;                // the residual stream; from the head on, its gradient
     std::vector<KeptLayer> layers;  // filled by forward tasks with keep
   };
@@ -103,6 +104,7 @@ class ChunkRunner {
   VisitLists visits_;
   std::int64_t visits_chunk_ = -1, visits_window_ = -1;
   std::vector<std::int64_t> positions_;
+  TokenRows token_rows_;
   // Losses of the last few chunks, on their way from the device: kUnsettled slots of a chunk each.
   static constexpr std::size_t kUnsettled = 8;
   std::vector<float> losses_;

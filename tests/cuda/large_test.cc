@@ -6,6 +6,7 @@
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/swiglu.h"
+#include "tensor/token_rows.h"
 #include "tests/cuda/gpu_fixture.h"
 
 namespace longstride::ops {
@@ -129,8 +130,17 @@ TEST_F(Past2To31, Embedding) {
   embedding_forward(stream(), {large_ids, large_table, large_y});
   EXPECT_EQ(bytes(large_y), bytes(y));
   const View d = make(DType::kF32, table.shape()), large_d = make(DType::kF32, large_table.shape());
-  embedding_backward(stream(), {ids, y, d});
-  embedding_backward(stream(), {large_ids, y, large_d});
+  const auto backward = [&](std::span<const std::int32_t> of, const View& dtable) {
+    TokenRows sorted;
+    sorted.build(of);
+    const View groups = make(DType::kI32, {std::ssize(sorted.groups()), 4}),
+               rows = make(DType::kI32, {T});
+    gpu().copy_from_host(groups.data(), sorted.groups().data(), groups.bytes());
+    gpu().copy_from_host(rows.data(), sorted.rows().data(), rows.bytes());
+    embedding_backward(stream(), {groups, rows, y, dtable});
+  };
+  backward(tokens, d);
+  backward(large_tokens, large_d);
   expect_same_end(large_d, d);
 }
 

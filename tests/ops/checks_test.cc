@@ -1,6 +1,7 @@
 // Operations refuse arguments that do not fit together, and stubs say what is missing.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "ops/embedding.h"
@@ -8,6 +9,7 @@
 #include "ops/loss_head.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
+#include "tensor/token_rows.h"
 
 namespace longstride::ops {
 namespace {
@@ -68,6 +70,22 @@ TEST_F(Checks, EmbeddingRefusesATokenOutsideTheVocabulary) {
                                              .y_TD = floats({3, 2})}),
                  InternalError);
   }
+}
+
+TEST_F(Checks, EmbeddingRefusesAGradientOutsideTheVocabularyOrTheRows) {
+  const auto backward = [&](TokenGroup group) {
+    const std::int32_t values[] = {group.token, group.begin, group.count, group.first};
+    std::ranges::copy(values, integers_.begin());
+    embedding_backward(stream_, {.groups_G4 = integers({1, 4}),
+                                 .rows_T = integers({3}),
+                                 .dy_TD = floats({3, 2}),
+                                 .dtable_VD = floats({5, 2})});
+  };
+  for (const TokenGroup bad :
+       {TokenGroup{-1, 0, 1, 0}, TokenGroup{5, 0, 1, 0}, TokenGroup{0, 2, 2, 0},
+        TokenGroup{0, -1, 1, 0}, TokenGroup{0, 0, -1, 0}})
+    EXPECT_THROW(backward(bad), InternalError);
+  backward({2, 0, 0, 0});
 }
 
 TEST_F(Checks, LossHeadRefusesATargetOutsideTheVocabulary) {

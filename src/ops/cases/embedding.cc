@@ -1,8 +1,7 @@
 #include "ops/embedding.h"
 
-#include <set>
-
 #include "ops/cases/registry.h"
+#include "tensor/token_rows.h"
 
 namespace longstride::ops {
 namespace {
@@ -26,12 +25,27 @@ void add_tokens(Problem& p, const Size& s) {
   for (std::int64_t t = 0; t < s.T; ++t) tokens.set(t, static_cast<double>(token_at(s, t)));
 }
 
+TokenRows token_rows(const Size& s) {
+  std::vector<std::int32_t> tokens;
+  for (std::int64_t t = 0; t < s.T; ++t)
+    tokens.push_back(static_cast<std::int32_t>(token_at(s, t)));
+  TokenRows rows;
+  rows.build(tokens);
+  return rows;
+}
+
+void add_token_rows(Problem& p, const Size& s) {
+  const TokenRows of = token_rows(s);
+  HostTensor& groups = p.input("groups", DType::kI32, {std::ssize(of.groups()), 4});
+  std::ranges::copy(std::as_bytes(of.groups()), groups.bytes.begin());
+  HostTensor& rows = p.input("rows", DType::kI32, {s.T});
+  std::ranges::copy(std::as_bytes(of.rows()), rows.bytes.begin());
+}
+
 // Every row of dy is read once, every row of the table that has a token is read and written once.
 double backward_bytes(const Size& s, DType dy) {
-  std::set<std::int64_t> rows;
-  for (std::int64_t t = 0; t < s.T; ++t) rows.insert(token_at(s, t));
-  return static_cast<double>(s.D * (s.T * size_of(dy) + static_cast<std::int64_t>(rows.size()) * 2 *
-                                                            size_of(DType::kF32)));
+  return static_cast<double>(
+      s.D * (s.T * size_of(dy) + std::ssize(token_rows(s).groups()) * 2 * size_of(DType::kF32)));
 }
 
 Problem forward_problem(Size s, DType dtype) {
@@ -55,12 +69,15 @@ Problem forward_problem(Size s, DType dtype) {
 Problem backward_problem(Size s) {
   Problem p;
   add_tokens(p, s);
+  add_token_rows(p, s);
   p.input("table", DType::kF32, {s.V, s.D});
   p.input("dy", DType::kF32, {s.T, s.D});
   p.update("dtable", DType::kF32, {s.V, s.D});
   p.run = [](Stream& stream, const Bound& v) {
-    embedding_backward(stream,
-                       {.tokens_T = v("tokens"), .dy_TD = v("dy"), .dtable_VD = v("dtable")});
+    embedding_backward(stream, {.groups_G4 = v("groups"),
+                                .rows_T = v("rows"),
+                                .dy_TD = v("dy"),
+                                .dtable_VD = v("dtable")});
   };
   p.reference = [=](Values& v) {
     for (std::int64_t t = 0; t < s.T; ++t) {
@@ -105,7 +122,7 @@ std::vector<OpCase> embedding_cases() {
     backward.tests16.push_back(
         {label(s, DType::kF32), [=] { return in_bf16(backward_problem(s), {"dy"}, 4e-6); }});
   }
-  // More tokens than are looked at together, each of them many times.
+  // Each token many times.
   const Size many{9000, 97, 16};
   backward.tests.push_back({label(many, DType::kF32), [=] { return backward_problem(many); }});
   backward.tests16.push_back(

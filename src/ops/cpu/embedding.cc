@@ -4,11 +4,12 @@
 
 #include "base/thread_pool.h"
 #include "ops/cpu/widen.h"
+#include "tensor/token_rows.h"
 
 namespace longstride::ops::cpu {
 namespace {
 
-void check(const ConstView& tokens_T, const ConstView& table_VD, const ConstView& y_TD) {
+void check_tokens(const ConstView& tokens_T, const ConstView& table_VD, const ConstView& y_TD) {
   LS_CHECK(table_VD.shape().rank() == 2 && tokens_T.shape().rank() == 1 &&
                y_TD.shape() == Shape({tokens_T.dim(0), table_VD.dim(1)}),
            "tokens {} table {} rows {}", tokens_T.shape().to_string(), table_VD.shape().to_string(),
@@ -20,10 +21,28 @@ void check(const ConstView& tokens_T, const ConstView& table_VD, const ConstView
   }
 }
 
+void check_groups(const EmbeddingBackward& args) {
+  const std::int64_t T = args.dy_TD.dim(0), G = args.groups_G4.dim(0);
+  LS_CHECK(args.dtable_VD.shape().rank() == 2 && args.groups_G4.shape() == Shape({G, 4}) &&
+               args.rows_T.shape() == Shape({T}) &&
+               args.dy_TD.shape() == Shape({T, args.dtable_VD.dim(1)}),
+           "groups {} rows {} of {} table {}", args.groups_G4.shape().to_string(),
+           args.rows_T.shape().to_string(), args.dy_TD.shape().to_string(),
+           args.dtable_VD.shape().to_string());
+  const auto* groups = reinterpret_cast<const TokenGroup*>(args.groups_G4.as<std::int32_t>());
+  for (std::int64_t g = 0; g < G; ++g) {
+    LS_CHECK(groups[g].token >= 0 && groups[g].token < args.dtable_VD.dim(0) &&
+                 groups[g].begin >= 0 && groups[g].count >= 0 &&
+                 groups[g].count <= T - groups[g].begin,
+             "group {}: token {} of a vocabulary of {}, rows {} + {} of {}", g, groups[g].token,
+             args.dtable_VD.dim(0), groups[g].begin, groups[g].count, T);
+  }
+}
+
 }  // namespace
 
 void embedding_forward(Stream&, const EmbeddingForward& args) {
-  check(args.tokens_T, args.table_VD, args.y_TD);
+  check_tokens(args.tokens_T, args.table_VD, args.y_TD);
   LS_CHECK(is_weight_type(args.table_VD.dtype()), "table {}", name_of(args.table_VD.dtype()));
   constexpr std::int64_t kRows = 32;
   const std::int64_t T = args.y_TD.dim(0), D = args.y_TD.dim(1);
@@ -37,21 +56,24 @@ void embedding_forward(Stream&, const EmbeddingForward& args) {
   });
 }
 
-// Cut by columns, so that every piece goes through the tokens in order.
+// Cut by columns: pieces are of one size, whatever the tokens.
 void embedding_backward(Stream&, const EmbeddingBackward& args) {
-  check(args.tokens_T, args.dtable_VD, args.dy_TD);
+  check_groups(args);
   constexpr std::int64_t kColumns = 128;
-  const std::int64_t T = args.dy_TD.dim(0), D = args.dy_TD.dim(1);
-  const std::int32_t* tokens = args.tokens_T.as<std::int32_t>();
+  const std::int64_t G = args.groups_G4.dim(0), D = args.dy_TD.dim(1);
+  const auto* groups = reinterpret_cast<const TokenGroup*>(args.groups_G4.as<std::int32_t>());
+  const std::int32_t* rows = args.rows_T.as<std::int32_t>();
   const float* dy = args.dy_TD.as<float>();
   float* dtable = args.dtable_VD.as<float>();
   parallel_for(pieces_of(D, kColumns), [&](std::int64_t piece) {
     const std::int64_t begin = piece * kColumns, n = std::min(kColumns, D - begin);
-    for (std::int64_t t = 0; t < T; ++t) {
-      const float* from = dy + t * D + begin;
-      float* to = dtable + std::int64_t{tokens[t]} * D + begin;
+    for (std::int64_t g = 0; g < G; ++g) {
+      float* to = dtable + std::int64_t{groups[g].token} * D + begin;
+      for (std::int32_t r = groups[g].begin; r < groups[g].begin + groups[g].count; ++r) {
+        const float* from = dy + std::int64_t{rows[r]} * D + begin;
 #pragma omp simd
-      for (std::int64_t i = 0; i < n; ++i) to[i] += from[i];
+        for (std::int64_t i = 0; i < n; ++i) to[i] += from[i];
+      }
     }
   });
 }
