@@ -1,4 +1,4 @@
-// What the visit lists of a dense layer say, in a few numbers; and the lists of its chunk alone.
+// What the visit lists of a dense layer say, in a few numbers; and the lists of a part of that.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,15 @@ struct SeenKeys {
 std::optional<SeenKeys> seen_keys(const VisitsView& visits, std::int64_t tokens,
                                   std::int64_t page_tokens);
 
-// The lists without the keys before the chunk, where seen_keys knows them. Reused from call to
-// call: after the largest chunk, building allocates nothing. Not thread-safe.
-class OwnVisits {
+// The lists of some of the keys, where seen_keys knows them all. Reused from call to call: after
+// the largest chunk, building allocates nothing. Not thread-safe.
+class PartVisits {
  public:
-  void build(const VisitsView& visits, std::int64_t tokens, std::int64_t page_tokens);
+  // Of the chunk's own keys.
+  void build_own(const VisitsView& visits, std::int64_t tokens, std::int64_t page_tokens);
+  // Of keys [seen.first, end), where `end` is a page's and not behind the chunk's begin.
+  void build_before(const VisitsView& visits, std::int64_t tokens, std::int64_t page_tokens,
+                    const SeenKeys& seen, std::int64_t end);
   // Valid until the next build.
   VisitsView view() const { return lists_.view(); }
 

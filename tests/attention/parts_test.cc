@@ -1,3 +1,5 @@
+#include <set>
+
 #include "tests/attention/parts_check.h"
 
 namespace longstride {
@@ -41,8 +43,10 @@ TEST(KeyParts, ChunksInWhichDocumentsBeginAreCutOnlyWhereTheyAreLong) {
 }
 
 TEST(KeyParts, CoverEverythingOnce) {
-  for (const KeyCut& cut : {KeyCut{}, KeyCut{.tokens = 64}, KeyCut{.tokens = 64, .own_apart = true},
-                            KeyCut{.tokens = 32, .from_first_page = true}})
+  for (const KeyCut& cut :
+       {KeyCut{}, KeyCut{.tokens = 64}, KeyCut{.tokens = 64, .own_apart = true},
+        KeyCut{.tokens = 32, .from_first_page = true}, KeyCut{.tokens = 64, .even_tokens = 20},
+        KeyCut{.tokens = 64, .own_apart = true, .even_tokens = 32}})
     for (const std::int64_t first : {0, 5, 63, 64, 200, 256})
       for (const std::int64_t tokens : {1, 40, 64}) {
         const std::int64_t chunk = 256;
@@ -55,6 +59,7 @@ TEST(KeyParts, CoverEverythingOnce) {
           EXPECT_GT(part.end, part.begin);
           // The chunk's own keys are never cut.
           EXPECT_TRUE(part.end <= chunk || part.last);
+          EXPECT_TRUE(!part.uneven || (part.first && part.end % 16 == 0 && part.end <= chunk));
           at = part.end;
           last = part.last;
           if (cut.own_apart && part.last) {
@@ -64,6 +69,23 @@ TEST(KeyParts, CoverEverythingOnce) {
         EXPECT_TRUE(last);
         EXPECT_EQ(at, chunk + tokens);
       }
+}
+
+// Wherever a document begins, a library that prepares for each length anew meets few of them.
+TEST(KeyParts, OfDocumentsHaveFewLengths) {
+  for (const bool own_apart : {false, true}) {
+    const KeyCut cut{.tokens = 32'768, .own_apart = own_apart, .even_tokens = 1024};
+    std::set<std::int64_t> lengths;
+    for (std::int64_t first = 0; first < 100'000; first += 37)
+      for_key_parts(first, 100 * 1024, 4096, 128, cut, [&](const KeyPart& part) {
+        EXPECT_EQ(part.uneven, part.first && first % 1024 != 0);
+        if (part.uneven)
+          EXPECT_LT(part.end - part.begin, 1024);
+        else
+          lengths.insert(part.end - part.begin);
+      });
+    EXPECT_LE(lengths.size(), 36);
+  }
 }
 
 }  // namespace

@@ -58,15 +58,15 @@ std::vector<T> list(const T* at, std::int64_t count) {
 }
 
 // As if the chunk began with a document.
-TEST(OwnVisits, AreThoseOfADocumentThatBeginsWithTheChunk) {
-  OwnVisits own;
+TEST(PartVisits, OfTheOwnKeysAreThoseOfADocumentThatBeginsWithTheChunk) {
+  PartVisits own;
   for (const std::vector<std::int64_t>& within :
        {std::vector<std::int64_t>{}, {49}, {52}, {53, 54, 60}, {61}}) {
     std::vector<std::int64_t> starts{0, 5}, cut{0, 5, kBegin};
     starts.insert(starts.end(), within.begin(), within.end());
     cut.insert(cut.end(), within.begin(), within.end());
     VisitLists whole, expected;
-    own.build(visits_of(whole, starts), kTokens - kBegin, kPage);
+    own.build_own(visits_of(whole, starts), kTokens - kBegin, kPage);
     const VisitsView a = own.view(), b = visits_of(expected, cut);
     EXPECT_EQ(a.chunk_begin, b.chunk_begin);
     ASSERT_EQ(a.query_pages, b.query_pages);
@@ -79,6 +79,38 @@ TEST(OwnVisits, AreThoseOfADocumentThatBeginsWithTheChunk) {
     EXPECT_EQ(list(a.back_offsets, a.visited_pages + 1), list(b.back_offsets, b.visited_pages + 1));
     EXPECT_EQ(list(a.back_queries, a.back_offsets[a.visited_pages]),
               list(b.back_queries, b.back_offsets[b.visited_pages]));
+  }
+}
+
+TEST(PartVisits, OfKeysBeforeTheChunkAreOfTheQueriesThatSeeThem) {
+  const std::int64_t T = kTokens - kBegin, end = kBegin - kPage;
+  PartVisits before;
+  // All queries see from key 5 on; those before the document within the chunk do.
+  for (const std::int64_t queries : {T, kPage + 1, std::int64_t{1}}) {
+    std::vector<std::int64_t> starts{0, 5};
+    if (queries < T) starts.push_back(kBegin + queries);
+    VisitLists whole;
+    const VisitsView all = visits_of(whole, starts);
+    before.build_before(all, T, kPage, seen_keys(all, T, kPage).value(), end);
+    const VisitsView v = before.view();
+    std::vector<std::int32_t> pages;
+    for (std::int64_t p = 5 / kPage; p < end / kPage; ++p)
+      pages.push_back(static_cast<std::int32_t>(p));
+    EXPECT_EQ(v.chunk_begin, kBegin);
+    EXPECT_EQ(list(v.visited, v.visited_pages), pages);
+    ASSERT_EQ(v.query_pages, all.query_pages);
+    for (std::int64_t t = 0; t < T; ++t)
+      EXPECT_EQ(v.first_visible[t], t < queries ? 5 : kBegin) << t;
+    for (std::int64_t q = 0; q < v.query_pages; ++q)
+      EXPECT_EQ(list(v.kv_pages + v.offsets[q], v.offsets[q + 1] - v.offsets[q]),
+                q * kPage < queries ? pages : std::vector<std::int32_t>{})
+          << q;
+    for (std::int64_t i = 0; i < v.visited_pages; ++i) {
+      const auto seeing =
+          list(v.back_queries + v.back_offsets[i], v.back_offsets[i + 1] - v.back_offsets[i]);
+      ASSERT_EQ(std::ssize(seeing), (queries + kPage - 1) / kPage);
+      for (std::size_t q = 0; q < seeing.size(); ++q) EXPECT_EQ(seeing[q], q);
+    }
   }
 }
 

@@ -7,7 +7,7 @@ namespace {
 class AttentionParts : public OnGpu {};
 
 TEST_F(AttentionParts, TheSameBits) {
-  for (const std::int64_t start : {0, 33'001}) {
+  for (const std::int64_t start : {0, 33'001, 65'100}) {
     const SequenceLayout layout{
         32'768 * 2 + 300, 512, 128,
         start == 0 ? std::vector<std::int64_t>{0} : std::vector<std::int64_t>{0, start}};

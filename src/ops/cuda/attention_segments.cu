@@ -3,7 +3,9 @@
 //
 // Where documents begin within the chunk, only its first queries see what is before it. cuDNN
 // computes the segments of that for all queries, so that shapes do not depend on where documents
-// begin, and the others' results are left out; the chunk's own keys go to our matrix kernels.
+// begin, and the others' results are left out; the chunk's own keys go to our matrix kernels. So do
+// the first keys of a document that began before the chunk, up to where a segment of an even length
+// can begin.
 #include "ops/cuda/attention_segments.h"
 
 #include <algorithm>
@@ -138,7 +140,7 @@ class Call {
     // Where documents begin and little is before the chunk, one call of our kernels does it all.
     bool good = !documents || cut_.own_apart;
     each_segment([&](const KeyPart& s) {
-      if (of_documents(s)) return;
+      if (is_ours(s)) return;
       good = good &&
              (s.end - s.begin / kv_.page_tokens * kv_.page_tokens) * kv_.token_stride() <=
                  segment_elements() &&
@@ -154,21 +156,24 @@ class Call {
                   });
   }
 
-  // Whether the segment is the chunk's own keys, and documents begin there.
-  bool of_documents(const KeyPart& s) const { return documents && s.last; }
+  // Whether our kernels compute the segment.
+  bool is_ours(const KeyPart& s) const { return s.uneven || (documents && s.last); }
   // Queries that see some of the segment, and those that have a sum from the segments before it.
   std::int64_t queries_of(const KeyPart& s) const { return s.last ? T : seen_.queries; }
   std::int64_t queries_before(const KeyPart& s) const { return s.first ? 0 : seen_.queries; }
 
-  // The call for the chunk's own keys, by our kernels: results go where cuDNN's of a segment go.
+  // The call for such a segment: its results go where cuDNN's go.
   template <class Args>
-  Args own_keys(const Args& all, OwnVisits& visits) const {
-    visits.build(visits_, T, kv_.page_tokens);
-    Args own = all;
-    own.visits = visits.view();
-    own.scratch = own_scratch_;
-    own.part = {};
-    return own;
+  Args ours(const Args& all, const KeyPart& s, PartVisits& visits) const {
+    if (s.uneven)
+      visits.build_before(visits_, T, kv_.page_tokens, seen_, s.end);
+    else
+      visits.build_own(visits_, T, kv_.page_tokens);
+    Args call = all;
+    call.visits = visits.view();
+    call.scratch = own_scratch_;
+    call.part = {};
+    return call;
   }
 
   // The segment's keys, one after another; its values follow each key.
@@ -275,11 +280,11 @@ bool segmented_attention_forward(Stream& stream, const PagedAttentionForward& a,
                              .queries_before = call.queries_before(s)});
   };
   call.each_segment([&](const KeyPart& s) {
-    if (call.of_documents(s)) {
-      PagedAttentionForward own = call.own_keys(a, libraries_of(stream).own_visits());
-      own.out_THC = View(call.partial, DType::kBF16, a.out_THC.shape());
-      own.lse_HT = View(call.partial_lse, DType::kF32, a.lse_HT.shape());
-      matrix_attention_forward(stream, own);
+    if (call.is_ours(s)) {
+      PagedAttentionForward ours = call.ours(a, s, libraries_of(stream).part_visits());
+      ours.out_THC = View(call.partial, DType::kBF16, a.out_THC.shape());
+      ours.lse_HT = View(call.partial_lse, DType::kF32, a.lse_HT.shape());
+      matrix_attention_forward(stream, ours);
       return merge(s);
     }
     const bf16* k = call.keys(s);
@@ -314,10 +319,10 @@ bool segmented_attention_backward(Stream& stream, const PagedAttentionBackward& 
                     .elements_before = call.queries_before(s) * row});
   };
   call.each_segment([&](const KeyPart& s) {
-    if (call.of_documents(s)) {
-      PagedAttentionBackward own = call.own_keys(a, libraries_of(stream).own_visits());
-      own.dq_THC = View(call.partial, DType::kBF16, a.dq_THC.shape());
-      matrix_attention_backward(stream, own);
+    if (call.is_ours(s)) {
+      PagedAttentionBackward ours = call.ours(a, s, libraries_of(stream).part_visits());
+      ours.dq_THC = View(call.partial, DType::kBF16, a.dq_THC.shape());
+      matrix_attention_backward(stream, ours);
       return add(s);
     }
     const bf16* k = call.keys(s);

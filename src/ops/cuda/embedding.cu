@@ -46,6 +46,7 @@ __global__ void __launch_bounds__(kMostThreads, kResident / kMostThreads)
   const std::int64_t column = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * N;
   if (column >= D) return;
   const E* const from = dy_TD + column;
+  float* const table = dtable_VD + column;
   const auto group_at = [&](int g) {
     const int4 four = reinterpret_cast<const int4*>(groups)[g];
     return TokenGroup{four.x, four.y, four.z, four.w};
@@ -57,7 +58,7 @@ __global__ void __launch_bounds__(kMostThreads, kResident / kMostThreads)
     g += static_cast<int>(gridDim.x);
     if (g < G) next = group_at(g);  // on its way while this one's rows are
     if (group.token < 0 || group.token >= V) continue;
-    float* const to = dtable_VD + group.token * D + column;
+    float* const to = table + group.token * D;
     const std::int32_t* const rows = rows_T + group.begin;
     float sum[N];
     Packed<E, N> row[kRowsAhead];
@@ -65,9 +66,11 @@ __global__ void __launch_bounds__(kMostThreads, kResident / kMostThreads)
     load_floats<N>(to, sum);
     for (int r = 0; r < group.count; r += kRowsAhead) {
       if (r > 0) row[0] = Packed<E, N>::load(from + rows[r] * D);
+      if (r + 1 < group.count) {  // one test, not seven, for tokens that are there once
 #pragma unroll
-      for (int i = 1; i < kRowsAhead; ++i)
-        if (r + i < group.count) row[i] = Packed<E, N>::load(from + rows[r + i] * D);
+        for (int i = 1; i < kRowsAhead; ++i)
+          if (r + i < group.count) row[i] = Packed<E, N>::load(from + rows[r + i] * D);
+      }
 #pragma unroll
       for (int i = 0; i < kRowsAhead; ++i) {
         if (r + i >= group.count) break;

@@ -13,9 +13,11 @@ namespace longstride::ops::cuda {
 std::string kernel_libraries() {
   int runtime = 0;
   LS_CUDA(cudaRuntimeGetVersion(&runtime));
-  return fmt::format("CUDA {}.{}, cuBLASLt {}, cuDNN {}, attention in segments of {} ({})",
-                     runtime / 1000, runtime % 1000 / 10, cublasLtGetVersion(), cudnn_version(),
-                     kSegmentTokens, kExactBackwardSegmentTokens);
+  return fmt::format(
+      "CUDA {}.{}, cuBLASLt {}, cuDNN {}, attention in segments of {} ({}) "
+      "from multiples of {}",
+      runtime / 1000, runtime % 1000 / 10, cublasLtGetVersion(), cudnn_version(), kSegmentTokens,
+      kExactBackwardSegmentTokens, kEvenTokens);
 }
 
 }  // namespace longstride::ops::cuda

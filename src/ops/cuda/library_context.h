@@ -32,14 +32,14 @@ class LibraryContext final : public longstride::cuda::StreamExtension {
     if (!attention_) attention_ = std::make_unique<CudnnAttention>(stream);
     return *attention_;
   }
-  OwnVisits& own_visits() { return own_visits_; }
+  PartVisits& part_visits() { return part_visits_; }
 
  private:
   cublasLtHandle_t blas_ = nullptr;
   void* workspace_ = nullptr;
   GemmPlans gemms_;
   std::unique_ptr<CudnnAttention> attention_;
-  OwnVisits own_visits_;
+  PartVisits part_visits_;
 };
 
 LibraryContext& libraries_of(Stream& stream);

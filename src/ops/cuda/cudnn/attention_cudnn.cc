@@ -142,7 +142,7 @@ struct CudnnAttention::Plans {
   std::map<std::pair<RunShape, Pass>, std::unique_ptr<Plan>> plans;
 
   Plan& find(const RunShape& s, Pass pass) {
-    // Packed documents begin anywhere, and every length is a shape of its own.
+    // Lengths are few unless chunks are of many sizes.
     if (plans.size() >= kMostPlans && !plans.contains({s, pass})) {
       stream.synchronize();  // their kernels may be queued
       plans.clear();
