@@ -36,8 +36,9 @@ constexpr int kMostThreads = 256;  // of a block
 constexpr int kResident = 1024;    // threads that an SM runs at once, by their registers
 constexpr int kRowsAhead = 8;      // rows of dy under way at once
 
-// A block has every gridDim.x-th token and a piece of D, one vector of columns per thread, and adds
-// a token's rows, in order, to the table's.
+// A block has one token of each gridDim.x, and a piece of D, one vector of columns per thread. It
+// adds a token's rows, in order, to the table's. Tokens of most rows come first: blocks that begin
+// with many get those of fewest, and none where there are not enough for all.
 template <class E, int N>
 __global__ void __launch_bounds__(kMostThreads, kResident / kMostThreads)
     backward_kernel(const TokenGroup* __restrict__ groups, int G,
@@ -51,12 +52,11 @@ __global__ void __launch_bounds__(kMostThreads, kResident / kMostThreads)
     const int4 four = reinterpret_cast<const int4*>(groups)[g];
     return TokenGroup{four.x, four.y, four.z, four.w};
   };
-  int g = static_cast<int>(blockIdx.x);
-  TokenGroup next = group_at(g);
-  while (g < G) {
+  const int blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
+  TokenGroup next = group_at(block);
+  for (int g = block, after = 2 * blocks - 1 - block; g < G; g = after, after += blocks) {
     const TokenGroup group = next;
-    g += static_cast<int>(gridDim.x);
-    if (g < G) next = group_at(g);  // on its way while this one's rows are
+    if (after < G) next = group_at(after);  // on its way while this one's rows are
     if (group.token < 0 || group.token >= V) continue;
     float* const to = table + group.token * D;
     const std::int32_t* const rows = rows_T + group.begin;
