@@ -14,6 +14,7 @@
 #include "cli/record.h"
 #include "observe/metrics_file.h"
 #include "observe/tracer.h"
+#include "train/same_run.h"
 #include "train/trainer.h"
 
 namespace longstride::cli {
@@ -82,7 +83,7 @@ int train(const Options& options, const std::vector<std::string>& extras) {
   check_fits(plan);
   if (options.dry_run) {
     if (const auto newest = checkpoint_to_resume(config.checkpoint.directory, options.resume))
-      read_checkpoint_state(*newest);
+      check_same_run(plan, read_checkpoint_state(*newest), *newest);
     log_info("dry run: everything checks out, nothing was written");
     return 0;
   }

@@ -98,7 +98,8 @@ fs::path save_checkpoint(const fs::path& root, const TrainState& state, const Mo
                       {"data_position", state.data_position},
                       {"seed", state.seed},
                       {"numerics", to_json(state.numerics)},
-                      {"config", state.config}};
+                      {"config", state.config},
+                      {"data_digest", state.data_digest}};
   for (const WrittenFile& file : files)
     json["files"][file.name] = {{"bytes", file.bytes},
                                 {"xxh3", fmt::format("{:016x}", file.checksum)}};
@@ -118,6 +119,8 @@ std::optional<fs::path> newest_checkpoint(const fs::path& root) {
   if (found.empty()) return std::nullopt;
   return found.back().second;
 }
+
+std::int64_t count_checkpoints(const fs::path& root) { return std::ssize(checkpoints_in(root)); }
 
 std::optional<fs::path> checkpoint_to_resume(const fs::path& root, bool resume) {
   std::error_code none;
@@ -164,6 +167,7 @@ TrainState read_checkpoint_state(const fs::path& directory) {
     json.at("seed").get_to(state.seed);
     state.numerics = numerics_from_json(Json::parse(json.at("numerics").dump()), path.string());
     state.config = json.at("config");
+    state.data_digest = json.value("data_digest", "");
     for (const auto& [name, facts] : json.at("files").items()) {
       const fs::path file = directory / name;
       if (!fs::exists(file)) damaged(directory, fmt::format("{} is missing", name));

@@ -20,7 +20,8 @@ struct TrainState {
   std::int64_t data_position = 0;  // samples consumed
   std::uint64_t seed = 0;
   NumericsRecord numerics;
-  OrderedJson config;  // the effective configuration, to notice changes on resume
+  OrderedJson config;       // the effective configuration, to notice changes on resume
+  std::string data_digest;  // corpus_digest; empty in a checkpoint that was saved without it
 };
 
 // Writes `root`/step-N. Earlier saves stay as they are, whatever happens; `keep` > 0 then removes
@@ -34,6 +35,8 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, const T
 // The step-N directory with the largest N, or nothing. Leftovers of killed saves are not
 // checkpoints.
 std::optional<std::filesystem::path> newest_checkpoint(const std::filesystem::path& root);
+// How many there are.
+std::int64_t count_checkpoints(const std::filesystem::path& root);
 // The one a run in `root` goes on from; nothing where it begins. Throws Error where there is one
 // and the run is not to `resume`, or `root` is no directory.
 std::optional<std::filesystem::path> checkpoint_to_resume(const std::filesystem::path& root,

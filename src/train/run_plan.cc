@@ -7,6 +7,7 @@
 #include "base/sizes.h"
 #include "model/presets.h"
 #include "train/run_memory.h"
+#include "train/save_room.h"
 #include "train/step.h"
 
 namespace longstride {
@@ -51,6 +52,7 @@ RunPlan plan_run(const TrainConfig& config, Device& device) {
       device, model, config.training.chunk, config.training.page,
       {config.numerics.compute, config.numerics.determinism, config.numerics.kv_gradient_dtype});
   plan_memory(plan, device);
+  plan_saves(plan);
   if (config.training.context > model.max_positions && model.max_positions > 0)
     log_warning(
         "context {} is longer than the {} positions the model was made for "
@@ -107,6 +109,11 @@ void check_fits(const RunPlan& plan) {
                             text(n.optimizer_disk), text(n.step.disk_pages)),
                 "raise memory.disk, name a disk with more room as memory.disk_path, raise "
                 "memory.host, shorten training.context, or choose a smaller model");
+  if (n.saves.bytes > n.saves.available)
+    throw Error(
+        fmt::format("a save takes {} and checkpoint.directory {} has {} free", text(n.saves.bytes),
+                    plan.config.checkpoint.directory.string(), text(n.saves.available)),
+        "name a disk with more room as checkpoint.directory, or free some there");
 }
 
 namespace {
@@ -159,6 +166,9 @@ std::string describe(const RunPlan& plan) {
   if (plan.needs.disk_total() > 0)
     row("on disk", fmt::format("{} of {} available", text(plan.needs.disk_total()),
                                text(plan.needs.disk_available)));
+  row("a save",
+      fmt::format("{} of {} free in {}", text(plan.needs.saves.bytes),
+                  text(plan.needs.saves.available), plan.config.checkpoint.directory.string()));
   return s;
 }
 

@@ -24,6 +24,13 @@ struct ModelSource {
 };
 ModelSource open_model_source(const ModelSourceConfig& config);
 
+// Of checkpoint.directory's disk.
+struct SaveNeeds {
+  std::int64_t bytes = 0;      // of one save
+  std::int64_t more = 0;       // that will be there at once, beside those that are
+  std::int64_t available = 0;  // free, less what the run takes of the same disk
+};
+
 struct RunNeeds {
   std::int64_t weights = 0, gradients = 0;
   std::int64_t optimizer = 0;       // on the device: all, or what passes through it
@@ -35,6 +42,7 @@ struct RunNeeds {
   std::int64_t available = 0;       // on the device: what is free now, or memory.gpu
   std::int64_t host_available = 0;  // beside what the run takes as a device
   std::int64_t disk_available = 0;  // memory.disk, or what is free there but a reserve
+  SaveNeeds saves;
   std::int64_t total() const { return weights + gradients + optimizer + step.total(); }
   std::int64_t host_total() const { return optimizer_host + step.host_pages; }
   std::int64_t disk_total() const { return optimizer_disk + step.disk_pages; }

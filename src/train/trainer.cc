@@ -6,8 +6,10 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "data/corpus_digest.h"
 #include "tensor/stochastic_round.h"
 #include "train/learning_rate.h"
+#include "train/same_run.h"
 #include "train/step_trace.h"
 
 namespace longstride {
@@ -17,35 +19,6 @@ namespace fs = std::filesystem;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-// Settings that decide what the run computes: a resumed run that changed one would not be the same
-// run.
-constexpr std::pair<const char*, const char*> kFixedKeys[] = {
-    {"model", "path"},          {"model", "preset"},        {"model", "dtype"},
-    {"model", "window"},        {"data", "path"},           {"data", "format"},
-    {"data", "document_token"}, {"data", "document_index"}, {"data", "loss_mask"},
-    {"data", "pack"},           {"data", "shuffle"},        {"training", "context"},
-    {"training", "chunk"},      {"training", "page"},       {"training", "batch"},
-    {"training", "seed"},       {"numerics", "compute"},    {"numerics", "kv_gradient_dtype"},
-    {"numerics", "determinism"}};
-
-const OrderedJson* value_at(const OrderedJson& config, const char* section, const char* key) {
-  if (!config.contains(section) || !config.at(section).contains(key)) return nullptr;
-  return &config.at(section).at(key);
-}
-
-void check_same_run(const OrderedJson& now, const OrderedJson& then, const fs::path& directory) {
-  for (const auto& [section, key] : kFixedKeys) {
-    const OrderedJson* a = value_at(now, section, key);
-    const OrderedJson* b = value_at(then, section, key);
-    if ((a == nullptr) == (b == nullptr) && (a == nullptr || *a == *b)) continue;
-    throw Error(
-        fmt::format("{}.{} is {} but the checkpoint {} was made with {}", section, key,
-                    a ? a->dump() : "not set", directory.string(), b ? b->dump() : "nothing set"),
-        "put the old value back to resume, or start a new run in another checkpoint.directory "
-        "(with this checkpoint as model.path)");
-  }
 }
 
 }  // namespace
@@ -64,6 +37,7 @@ Trainer::Trainer(RunPlan plan, Device& device, bool resume)
   state_.seed = static_cast<std::uint64_t>(config.training.seed);
   state_.numerics = plan_.numerics;
   state_.config = config_to_json(config);
+  state_.data_digest = corpus_digest(*plan_.corpus);
   if (newest) {
     restore(*newest);
   } else {
@@ -80,7 +54,7 @@ Trainer::Trainer(RunPlan plan, Device& device, bool resume)
 
 void Trainer::restore(const fs::path& directory) {
   const TrainState saved = read_checkpoint_state(directory);
-  check_same_run(state_.config, saved.config, directory);
+  check_same_run(plan_, saved, directory);
   if (const std::string difference = describe_difference(plan_.numerics, saved.numerics);
       !difference.empty())
     log_warning(

@@ -82,5 +82,42 @@ TEST(DiskFull, AFullDiskLosesNothing) {
   EXPECT_TRUE(same_files(whole.contents("out/step-6"), run.contents("out/step-6")));
 }
 
+TEST(DiskFull, ARunWhoseSavesCannotFitIsRefusedBeforeItBegins) {
+  const RunDirectory run;
+  const Mount disk(run.path("disk"));
+  if (!disk.mounted()) GTEST_SKIP() << "this user or container may not mount a file system";
+  const std::string directory = "--checkpoint.directory=disk/not/there/yet";
+  // Two fit nearly, one does.
+  EXPECT_TRUE(ended(run.train({directory, "--dry-run"}), 0,
+                    {"a save", "1.46 MiB of 2.00 MiB free in disk/not/there/yet",
+                     "has room for 1 of 2 saves of 1.46 MiB that the run will keep there at once",
+                     "checkpoint.keep = 2"}));
+  EXPECT_EQ(run.train({directory, "--dry-run", "--checkpoint.every=0"}).err.find("has room for"),
+            std::string::npos);
+  run.files().write_text("disk/full", std::string(1 << 20, 'x'));
+  for (const char* dry : {"--dry-run", "--training.steps=6"})
+    EXPECT_TRUE(
+        refused(run.train({directory, dry}),
+                {"a save takes 1.46 MiB and checkpoint.directory disk/not/there/yet has 1.00 MiB "
+                 "free",
+                 "name a disk with more room as checkpoint.directory"}));
+  EXPECT_EQ(run.names("disk"), (Names{"full"}));
+}
+
+// What is planned for a save is what it takes, but for headers and configuration.
+TEST(DiskFull, ASaveIsAsLargeAsPlanned) {
+  for (const char* dtype : {"f32", "bf16"}) {
+    const RunDirectory run;
+    const std::string planned = std::string(dtype) == "f32" ? "a save               1.46 MiB"
+                                                            : "a save               1.70 MiB";
+    ASSERT_TRUE(ended(run.train({"--training.steps=1", fmt::format("--model.dtype={}", dtype)}), 0,
+                      {planned}));
+    std::size_t bytes = 0;
+    for (const auto& [name, content] : run.contents("out/step-1")) bytes += content.size();
+    const double expected = (std::string(dtype) == "f32" ? 12 : 14) * 127'296.0;
+    EXPECT_NEAR(static_cast<double>(bytes), expected, 20'000);
+  }
+}
+
 }  // namespace
 }  // namespace longstride

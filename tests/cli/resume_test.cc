@@ -155,6 +155,29 @@ TEST(Resume, WithAChangedSettingIsRefusedByName) {
   }
 }
 
+TEST(Resume, SaysWhereTheDataHaveChanged) {
+  const RunDirectory run;
+  ASSERT_TRUE(ended(run.train({"--training.steps=3"}), 0));
+  const std::string tokens = run.read("tokens.bin");
+  EXPECT_EQ(run.train({"--resume", "--dry-run"}).err.find("other data"), std::string::npos);
+  for (const std::string& other : {tokens.substr(0, tokens.size() / 8 * 4), tokens.substr(4)}) {
+    run.files().write_text("tokens.bin", other);
+    EXPECT_TRUE(ended(run.train({"--resume", "--dry-run"}), 0,
+                      {"data.path", "tokens.bin", "other data than when out/step-3 was saved"}));
+  }
+  ASSERT_TRUE(ended(run.train({"--resume"}), 0, {"other data", "step 6/6"}));
+}
+
+TEST(Resume, DoesNotCareWhereTheDataLie) {
+  const RunDirectory whole, moved;
+  ASSERT_TRUE(ended(whole.train(), 0));
+  ASSERT_TRUE(ended(moved.train({"--training.steps=3"}), 0));
+  std::filesystem::create_directory(moved.path("elsewhere"));
+  std::filesystem::rename(moved.path("tokens.bin"), moved.path("elsewhere/same.bin"));
+  ASSERT_TRUE(ended(moved.train({"--resume", "--data.path=elsewhere/same.bin"}), 0));
+  EXPECT_EQ(whole.read("out/step-6/model.safetensors"), moved.read("out/step-6/model.safetensors"));
+}
+
 TEST(Resume, WithoutTheOptionIsRefused) {
   const RunDirectory run;
   ASSERT_TRUE(ended(run.train({"--training.steps=3"}), 0));

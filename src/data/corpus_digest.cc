@@ -1,0 +1,43 @@
+#include "data/corpus_digest.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/error.h"
+#include "base/files.h"
+
+namespace longstride {
+
+std::string corpus_digest(const Corpus& corpus) {
+  constexpr std::int64_t kPieces = 64, kPieceTokens = 1024;
+  std::string seen;
+  const auto add = [&](const auto* values, std::size_t count) {
+    seen.append(reinterpret_cast<const char*>(values), count * sizeof(*values));
+  };
+  const std::int64_t tokens = corpus.tokens(), length = std::min(tokens, kPieceTokens);
+  add(&tokens, 1);
+  std::vector<std::int32_t> values(static_cast<std::size_t>(length));
+  std::vector<std::uint8_t> mask(values.size());
+  for (std::int64_t piece = 0; piece < kPieces; ++piece) {
+    // In this order, so that the product does not overflow.
+    const std::int64_t rest = tokens - length, begin = rest / (kPieces - 1) * piece +
+                                                       rest % (kPieces - 1) * piece / (kPieces - 1);
+    try {
+      corpus.read(begin, values);
+      add(values.data(), values.size());
+    } catch (const Error& e) {  // a broken token is told when a step meets it
+      add(e.what(), std::string_view(e.what()).size());
+    }
+    corpus.read_mask(begin, mask);
+    add(mask.data(), mask.size());
+    for (std::int64_t at = begin; at < begin + length;) {
+      at = corpus.document_end(at, begin + length);
+      add(&at, 1);
+    }
+  }
+  return fmt::format("{:016x}", checksum_of_text(seen));
+}
+
+}  // namespace longstride
