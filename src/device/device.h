@@ -30,6 +30,9 @@ class Stream {
   // An operation has run when its call returns.
   bool runs_when_called() const { return kind_ == DeviceKind::kCpu; }
   virtual void synchronize() {}
+  // Between pieces of work, some tens of operations each: where the caller is several of them ahead
+  // of the device, waits asleep until it is not. Further ahead it would wait in its calls, awake.
+  virtual void pace() {}
   // Adds the seconds since the last lap to *into (null: to nothing), as the operations of the
   // stream take them; the number is there after the next synchronize(). For a few hundred laps
   // between two synchronizations.

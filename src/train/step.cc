@@ -170,6 +170,7 @@ SequenceResult StepRunner::run(const SequenceInput& input, double scale,
                                                            : result.forward_s);
         const TraceSpan span = trace.task(task);
         runner_->run(task);
+        device_.stream().pace();
       }
       workspace_.finish_replay();
     }

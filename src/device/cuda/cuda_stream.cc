@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "device/cuda/check.h"
+#include "device/cuda/event_wait.h"
 
 namespace longstride::cuda {
 namespace {
@@ -20,6 +21,8 @@ CudaStream::CudaStream(int multiprocessors)
   LS_CUDA(
       cudaHostAlloc(reinterpret_cast<void**>(&downloads_), kDownloadBytes, cudaHostAllocDefault));
   deliveries_.reserve(4096);
+  for (cudaEvent_t& event : pieces_)
+    LS_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
   laps_.resize(kLaps);
   into_.reserve(kLaps);
   for (cudaEvent_t& event : laps_) LS_CUDA(cudaEventCreate(&event));
@@ -32,6 +35,7 @@ CudaStream::~CudaStream() {
   extension_.reset();
   ring_.reset();
   cudaFreeHost(downloads_);
+  for (cudaEvent_t event : pieces_) cudaEventDestroy(event);
   for (cudaEvent_t event : laps_) cudaEventDestroy(event);
   cudaEventDestroy(before_);
   cudaStreamDestroy(handle_);
@@ -51,6 +55,12 @@ void CudaStream::synchronize() {
   }
   std::swap(before_, laps_[into_.size() - 1]);
   into_.clear();
+}
+
+void CudaStream::pace() {
+  LS_CUDA(cudaEventRecord(pieces_[piece_], handle_));
+  piece_ = (piece_ + 1) % kPiecesAhead;
+  wait_asleep(pieces_[piece_]);  // an event that was never recorded is over
 }
 
 void CudaStream::lap(double* into) {

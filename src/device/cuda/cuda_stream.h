@@ -32,6 +32,7 @@ class CudaStream final : public Stream {
 
   // Waits for the queue, then delivers what copy_to_host_later and lap asked for.
   void synchronize() override;
+  void pace() override;
   void lap(double* into) override;
   cudaStream_t handle() const { return handle_; }
   int multiprocessors() const { return multiprocessors_; }
@@ -70,6 +71,11 @@ class CudaStream final : public Stream {
   std::byte* downloads_ = nullptr;  // pinned
   std::int64_t staged_ = 0;         // bytes of it that wait for delivery
   std::vector<Delivery> deliveries_;
+  // The ends of the last pieces of work, in a ring. The driver's queue holds some hundred
+  // operations more than these.
+  static constexpr std::size_t kPiecesAhead = 4;
+  cudaEvent_t pieces_[kPiecesAhead] = {};
+  std::size_t piece_ = 0;
   // Event i ends lap i, whose time goes to into_[i]; lap 0 begins where the last one before the
   // synchronization ended.
   static constexpr std::size_t kLaps = 1024;
