@@ -120,7 +120,20 @@ std::optional<fs::path> newest_checkpoint(const fs::path& root) {
   return found.back().second;
 }
 
-std::int64_t count_checkpoints(const fs::path& root) { return std::ssize(checkpoints_in(root)); }
+SavedSteps saved_steps(const fs::path& root) {
+  const auto found = checkpoints_in(root);
+  SavedSteps steps;
+  steps.count = std::ssize(found);
+  if (!found.empty()) steps.newest = found.back().first;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(root, none)) {
+    if (!is_unfinished_directory(entry.path())) continue;
+    for (const auto& file : fs::recursive_directory_iterator(entry.path(), none))
+      if (file.is_regular_file(none))
+        steps.unfinished_bytes += static_cast<std::int64_t>(file.file_size(none));
+  }
+  return steps;
+}
 
 std::optional<fs::path> checkpoint_to_resume(const fs::path& root, bool resume) {
   std::error_code none;

@@ -35,8 +35,11 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, const T
 // The step-N directory with the largest N, or nothing. Leftovers of killed saves are not
 // checkpoints.
 std::optional<std::filesystem::path> newest_checkpoint(const std::filesystem::path& root);
-// How many there are.
-std::int64_t count_checkpoints(const std::filesystem::path& root);
+struct SavedSteps {
+  std::int64_t count = 0, newest = 0;  // 0 where there is none
+  std::int64_t unfinished_bytes = 0;   // of what killed saves left behind
+};
+SavedSteps saved_steps(const std::filesystem::path& root);
 // The one a run in `root` goes on from; nothing where it begins. Throws Error where there is one
 // and the run is not to `resume`, or `root` is no directory.
 std::optional<std::filesystem::path> checkpoint_to_resume(const std::filesystem::path& root,

@@ -109,10 +109,10 @@ void check_fits(const RunPlan& plan) {
                             text(n.optimizer_disk), text(n.step.disk_pages)),
                 "raise memory.disk, name a disk with more room as memory.disk_path, raise "
                 "memory.host, shorten training.context, or choose a smaller model");
-  if (n.saves.bytes > n.saves.available)
+  if (n.saves.more > 0 && n.saves.available && n.saves.bytes > *n.saves.available)
     throw Error(
         fmt::format("a save takes {} and checkpoint.directory {} has {} free", text(n.saves.bytes),
-                    plan.config.checkpoint.directory.string(), text(n.saves.available)),
+                    plan.config.checkpoint.directory.string(), text(*n.saves.available)),
         "name a disk with more room as checkpoint.directory, or free some there");
 }
 
@@ -166,9 +166,10 @@ std::string describe(const RunPlan& plan) {
   if (plan.needs.disk_total() > 0)
     row("on disk", fmt::format("{} of {} available", text(plan.needs.disk_total()),
                                text(plan.needs.disk_available)));
-  row("a save",
-      fmt::format("{} of {} free in {}", text(plan.needs.saves.bytes),
-                  text(plan.needs.saves.available), plan.config.checkpoint.directory.string()));
+  if (plan.needs.saves.available)
+    row("a save",
+        fmt::format("{} of {} free in {}", text(plan.needs.saves.bytes),
+                    text(*plan.needs.saves.available), plan.config.checkpoint.directory.string()));
   return s;
 }
 

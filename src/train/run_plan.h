@@ -26,9 +26,10 @@ ModelSource open_model_source(const ModelSourceConfig& config);
 
 // Of checkpoint.directory's disk.
 struct SaveNeeds {
-  std::int64_t bytes = 0;      // of one save
-  std::int64_t more = 0;       // that will be there at once, beside those that are
-  std::int64_t available = 0;  // free, less what the run takes of the same disk
+  std::int64_t bytes = 0;  // of one save
+  std::int64_t more = 0;   // that will be there at once, beside those that are
+  // Free, less what the run takes of the same disk. Nothing: not known.
+  std::optional<std::int64_t> available = {};
 };
 
 struct RunNeeds {

@@ -7,25 +7,16 @@
 namespace longstride {
 namespace {
 
-// Settings that decide what the run computes. Where the data lie does not.
-constexpr std::pair<const char*, const char*> kFixedKeys[] = {{"model", "path"},
-                                                              {"model", "preset"},
-                                                              {"model", "dtype"},
-                                                              {"model", "window"},
-                                                              {"data", "format"},
-                                                              {"data", "document_token"},
-                                                              {"data", "document_index"},
-                                                              {"data", "loss_mask"},
-                                                              {"data", "pack"},
-                                                              {"data", "shuffle"},
-                                                              {"training", "context"},
-                                                              {"training", "chunk"},
-                                                              {"training", "page"},
-                                                              {"training", "batch"},
-                                                              {"training", "seed"},
-                                                              {"numerics", "compute"},
-                                                              {"numerics", "kv_gradient_dtype"},
-                                                              {"numerics", "determinism"}};
+// Settings that decide what the run computes.
+constexpr std::pair<const char*, const char*> kFixedKeys[] = {
+    {"model", "path"},          {"model", "preset"},     {"model", "dtype"},
+    {"model", "window"},        {"data", "format"},      {"data", "document_token"},
+    {"data", "pack"},           {"data", "shuffle"},     {"training", "context"},
+    {"training", "chunk"},      {"training", "page"},    {"training", "batch"},
+    {"training", "seed"},       {"numerics", "compute"}, {"numerics", "kv_gradient_dtype"},
+    {"numerics", "determinism"}};
+// Where the data lie does not, as long as they are the same.
+constexpr const char* kDataPaths[] = {"path", "document_index", "loss_mask"};
 
 const OrderedJson* value_at(const OrderedJson& config, const char* section, const char* key) {
   if (!config.contains(section) || !config.at(section).contains(key)) return nullptr;
@@ -61,13 +52,22 @@ void check_same_run(const RunPlan& plan, const TrainState& saved,
   for (const auto& [section, key] : kFixedKeys)
     if (const Compared c = compared(section, key); !c.same()) c.refuse(directory);
 
-  const Compared path = compared("data", "path");
-  if (saved.data_digest.empty() ? path.same() : saved.data_digest == corpus_digest(*plan.corpus))
+  bool same_paths = true, as_many = true;
+  for (const char* key : kDataPaths) {
+    const Compared path = compared("data", key);
+    same_paths = same_paths && path.same();
+    // No document goes over the end of a file, so another number of files is other data.
+    as_many = as_many && (path.now == nullptr) == (path.then == nullptr) &&
+              (path.now == nullptr || path.now->size() == path.then->size());
+  }
+  if (saved.data_digest.empty() ? same_paths
+                                : as_many && saved.data_digest == corpus_digest(*plan.corpus))
     return;
-  if (!path.same()) path.refuse(directory);
+  for (const char* key : kDataPaths)
+    if (const Compared path = compared("data", key); !path.same()) path.refuse(directory);
   // Somebody may have mended them.
   log_warning("data.path {} holds other data than when {} was saved: the run goes on with these",
-              path.now->dump(), directory.string());
+              compared("data", "path").now->dump(), directory.string());
 }
 
 }  // namespace longstride

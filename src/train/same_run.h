@@ -8,8 +8,8 @@
 
 namespace longstride {
 
-// Throws Error naming the setting that was changed. data.path may, to where the same data are; data
-// that changed in their place are warned of.
+// Throws Error naming the setting that was changed. The paths of the data may, to where the same
+// data are; data that changed in their place are warned of.
 void check_same_run(const RunPlan& plan, const TrainState& saved,
                     const std::filesystem::path& directory);
 

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 // The directory, or the nearest one above it that exists.
 fs::path existing(const fs::path& directory) {
   std::error_code none;
-  fs::path path = fs::absolute(directory, none).lexically_normal();
+  fs::path path = fs::weakly_canonical(fs::absolute(directory, none), none);
   while (!fs::exists(path, none) && path.has_relative_path()) path = path.parent_path();
   return path;
 }
@@ -39,27 +39,32 @@ void plan_saves(RunPlan& plan) {
       plan.needs.weights + Optimizer::bytes_needed(plan.model.config, plan.model.dtypes, {}).device;
 
   // The oldest is removed when the new one is whole.
-  const std::int64_t made =
-      checkpoint.every > 0 ? (steps + checkpoint.every - 1) / checkpoint.every : 1;
-  const std::int64_t at_once = checkpoint.keep > 0 ? std::min(made, checkpoint.keep + 1) : made;
-  saves.more = std::max<std::int64_t>(1, at_once - count_checkpoints(checkpoint.directory));
+  const std::int64_t every = checkpoint.every, keep = checkpoint.keep;
+  const SavedSteps saved = saved_steps(checkpoint.directory);
+  const std::int64_t left = saved.newest >= steps ? 0
+                            : every > 0 ? (steps + every - 1) / every - saved.newest / every
+                                        : 1;
+  saves.more =
+      left == 0 || keep == 0
+          ? left
+          : std::max<std::int64_t>(1, std::min(saved.count + left, keep + 1) - saved.count);
 
   const fs::path disk = existing(checkpoint.directory);
   std::error_code error;
   const fs::space_info space = fs::space(disk, error);
-  if (error) {  // what is wrong there is told when the directory is made
-    saves.available = std::numeric_limits<std::int64_t>::max();
-    return;
-  }
-  saves.available = static_cast<std::int64_t>(
-      std::min<std::uintmax_t>(space.available, std::numeric_limits<std::int64_t>::max()));
+  if (error) return;  // what is wrong there is told when the directory is made
+  constexpr std::uintmax_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
+  std::int64_t available = static_cast<std::int64_t>(std::min(space.available, kMost)) +
+                           saved.unfinished_bytes;  // they are removed first
   if (plan.needs.disk_total() > 0 && on_one_disk(disk, plan.config.memory.disk_path))
-    saves.available = std::max<std::int64_t>(0, saves.available - plan.needs.disk_total());
-  if (saves.bytes <= saves.available && saves.bytes * saves.more > saves.available)
+    available = std::max<std::int64_t>(0, available - plan.needs.disk_total());
+  saves.available = available;
+  const std::int64_t fit = available / std::max<std::int64_t>(1, saves.bytes);
+  if (fit >= 1 && saves.more > fit)
     log_warning("{} has room for {} of {} saves of {} that the run will keep there at once{}",
-                checkpoint.directory.string(), saves.available / saves.bytes, saves.more,
+                checkpoint.directory.string(), fit, saves.more,
                 format_bytes(static_cast<double>(saves.bytes)),
-                checkpoint.keep == 0 ? " (checkpoint.keep = 2 would leave two of them)" : "");
+                keep == 0 ? " (checkpoint.keep = 2 would leave two of them)" : "");
 }
 
 }  // namespace longstride

@@ -58,7 +58,10 @@ class Mount {
     if (mounted_) ::umount2(at_.c_str(), MNT_DETACH);
   }
   bool mounted() const { return mounted_; }
-  bool grow() const { return ::mount("tmpfs", at_.c_str(), "tmpfs", MS_REMOUNT, "size=8m") == 0; }
+  bool grow(const char* size = "8m") const {
+    const std::string options = fmt::format("size={}", size);
+    return ::mount("tmpfs", at_.c_str(), "tmpfs", MS_REMOUNT, options.c_str()) == 0;
+  }
 
  private:
   fs::path at_;
@@ -102,6 +105,19 @@ TEST(DiskFull, ARunWhoseSavesCannotFitIsRefusedBeforeItBegins) {
                  "free",
                  "name a disk with more room as checkpoint.directory"}));
   EXPECT_EQ(run.names("disk"), (Names{"full"}));
+}
+
+TEST(DiskFull, WhatAKilledSaveLeftIsNoReasonToRefuse) {
+  const RunDirectory run;
+  const Mount disk(run.path("out"));
+  if (!disk.mounted() || !disk.grow("3400k"))
+    GTEST_SKIP() << "this user or container may not mount a file system";
+  ASSERT_TRUE(ended(run.train({"--training.steps=3"}), 0));
+  run.files().write_text("out/.step-6.unfinished-1/model.safetensors", std::string(1 << 20, 'x'));
+  ASSERT_TRUE(ended(run.train({"--resume", "--dry-run"}), 0));
+  ASSERT_TRUE(ended(run.train({"--resume"}), 0, {"a save that was cut short", "saved out/step-6"}));
+  // A finished run saves no more, whatever the disk.
+  ASSERT_TRUE(ended(run.train({"--resume"}), 0, {"6 of 6 steps are done already"}));
 }
 
 // What is planned for a save is what it takes, but for headers and configuration.

@@ -170,12 +170,29 @@ TEST(Resume, SaysWhereTheDataHaveChanged) {
 
 TEST(Resume, DoesNotCareWhereTheDataLie) {
   const RunDirectory whole, moved;
-  ASSERT_TRUE(ended(whole.train(), 0));
-  ASSERT_TRUE(ended(moved.train({"--training.steps=3"}), 0));
+  const std::string tokens = whole.read("tokens.bin"), mask(tokens.size() / 4, '\1');
+  for (const RunDirectory* run : {&whole, &moved}) run->files().write_text("mask.bin", mask);
+  ASSERT_TRUE(ended(whole.train({"--data.loss_mask=mask.bin"}), 0));
+  ASSERT_TRUE(ended(moved.train({"--data.loss_mask=mask.bin", "--training.steps=3"}), 0));
   std::filesystem::create_directory(moved.path("elsewhere"));
-  std::filesystem::rename(moved.path("tokens.bin"), moved.path("elsewhere/same.bin"));
-  ASSERT_TRUE(ended(moved.train({"--resume", "--data.path=elsewhere/same.bin"}), 0));
+  for (const char* name : {"tokens.bin", "mask.bin"})
+    std::filesystem::rename(moved.path(name), moved.path(std::string("elsewhere/") + name));
+  const std::string data = "--data.path=elsewhere/tokens.bin";
+  EXPECT_TRUE(refused(moved.train({"--resume", data, "--data.loss_mask="}),
+                      {"the checkpoint out/step-3 was made with"}));
+  ASSERT_TRUE(ended(moved.train({"--resume", data, "--data.loss_mask=elsewhere/mask.bin"}), 0));
   EXPECT_EQ(whole.read("out/step-6/model.safetensors"), moved.read("out/step-6/model.safetensors"));
+}
+
+// No document goes over the end of a file.
+TEST(Resume, InOtherFilesTheSameTokensAreOtherData) {
+  const RunDirectory run;
+  ASSERT_TRUE(ended(run.train({"--training.steps=3"}), 0));
+  const std::string tokens = run.read("tokens.bin");
+  run.files().write_text("a.bin", tokens.substr(0, 8000));
+  run.files().write_text("b.bin", tokens.substr(8000));
+  EXPECT_TRUE(refused(run.train({"--resume", "--data.path=[\"a.bin\", \"b.bin\"]"}),
+                      {"data.path is ", "a.bin", "tokens.bin"}));
 }
 
 TEST(Resume, WithoutTheOptionIsRefused) {

@@ -117,7 +117,8 @@ TEST(SpreadPages, PartsOfPackedDocumentsFitThePlan) {
       return KeyCut{.tokens = page * up_to(12),
                     .from_first_page = random.below(2) == 0,
                     .own_apart = random.below(2) == 0,
-                    .documents_apart = random.below(2) == 0};
+                    .documents_apart = random.below(2) == 0,
+                    .even_tokens = page * static_cast<std::int64_t>(random.below(6))};
     };
     ScheduleOptions options{{0, up_to(50)}, 1, cut(), cut(), true};
     const std::int64_t least =

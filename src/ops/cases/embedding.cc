@@ -122,6 +122,11 @@ std::vector<OpCase> embedding_cases() {
     backward.tests16.push_back(
         {label(s, DType::kF32), [=] { return in_bf16(backward_problem(s), {"dy"}, 4e-6); }});
   }
+  // More tokens than blocks run at once, some of them more than once.
+  const Size wide{600, 1009, 4104};
+  backward.tests.push_back({label(wide, DType::kF32), [=] { return backward_problem(wide); }});
+  backward.tests16.push_back(
+      {label(wide, DType::kF32), [=] { return in_bf16(backward_problem(wide), {"dy"}, 4e-6); }});
   // Each token many times.
   const Size many{9000, 97, 16};
   backward.tests.push_back({label(many, DType::kF32), [=] { return backward_problem(many); }});

@@ -9,8 +9,8 @@ namespace longstride::ops {
 namespace {
 
 // A chunk of T queries that begins at `begin`, over pages of P tokens. `window` 0 is dense;
-// `document` is where the only document boundary lies; `skip` > 0 leaves every skip-th earlier page
-// out of the lists, as sparse attention does.
+// documents begin at 0, at `earlier` and at `document`; `skip` > 0 leaves every skip-th earlier
+// page out of the lists, as sparse attention does.
 struct Attention {
   std::int64_t T, H, K, C, P, begin;
   std::int64_t window = 0, document = 0, skip = 0;
@@ -18,6 +18,7 @@ struct Attention {
   DType compute = DType::kF32;
   DType gradient = DType::kF32;  // of gradient pages
   bool exact = true;             // the backward pass gives the same bits every time
+  std::int64_t earlier = 0;
 
   double tolerance(double in_f32) const { return compute == DType::kF32 ? in_f32 : 0x1p-6; }
   // Rounded stochastically, a number in BF16 is off by less than its last place.
@@ -31,7 +32,9 @@ struct Attention {
   std::int64_t query_pages() const { return (T + P - 1) / P; }
   float scale() const { return 0.5f; }
   std::int64_t first_visible(std::int64_t t) const {
-    const std::int64_t start = t >= document ? document : 0;
+    const std::int64_t start = document > 0 && t >= document ? document
+                               : t >= earlier                ? earlier
+                                                             : 0;
     return window == 0 ? start : std::max(start, t - window + 1);
   }
   // Whether the query page (of the chunk) visits the KV page.
@@ -52,7 +55,8 @@ struct Attention {
   std::string label() const {
     return fmt::format("T={} H={} K={} C={} P={} begin={}{}{}{}", T, H, K, C, P, begin,
                        window ? fmt::format(" window={}", window) : "",
-                       document ? fmt::format(" document={}", document) : "",
+                       (earlier ? fmt::format(" earlier={}", earlier) : "") +
+                           (document ? fmt::format(" document={}", document) : ""),
                        skip ? fmt::format(" skip={}", skip) : "") +
            (in_order ? " in order" : "") + (compute == DType::kF32 ? "" : " in BF16") +
            (gradient == DType::kF32 ? "" : " gradient pages in BF16") + (exact ? "" : " fast");
@@ -296,7 +300,16 @@ std::vector<OpCase> paged_attention_cases() {
         // Documents that began before the chunk: more than 1024 keys ago, fewer, and all in one
         // run.
         Attention{40, 2, 1, 64, 128, 33024, 0, 700}, Attention{200, 4, 2, 64, 64, 2048, 0, 1500},
-        Attention{150, 2, 1, 128, 64, 2048, 0, 900}}) {
+        Attention{150, 2, 1, 128, 64, 2048, 0, 900},
+        // One of which ends in the chunk.
+        Attention{.T = 150,
+        .H = 2,
+        .K = 1,
+        .C = 64,
+        .P = 64,
+        .begin = 34'048,
+        .document = 34'120,
+        .earlier = 700}}) {
     a.compute = DType::kBF16;
     for (bool in_order : {false, true}) {
       a.in_order = in_order;

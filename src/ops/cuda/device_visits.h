@@ -23,8 +23,8 @@ struct DevicePages {
   std::int64_t page_bytes = 0, page_tokens = 0, kv_heads = 0, head_size = 0;
 };
 
-// Valid for operations queued next (see CudaStream::upload). The last visited page is the chunk's
-// own last one, so the table is known that far.
+// Valid for operations queued next (see CudaStream::upload). The table goes as far as the last
+// visited page.
 DeviceVisits upload_visits(longstride::cuda::CudaStream& stream, const VisitsView& visits,
                            std::int64_t tokens);
 DevicePages upload_pages(longstride::cuda::CudaStream& stream, const PagesView& pages,

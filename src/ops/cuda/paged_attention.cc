@@ -1,6 +1,7 @@
 // Paged attention on CUDA: which engine computes what. BF16 over all keys from one on goes to cuDNN
-// in segments; other BF16 (windows, documents within a chunk, sparse lists, no cuDNN) to our
-// kernels for the matrix units; F32 and odd head sizes to plain ones.
+// in segments (the first of a document that began between them to ours); other BF16 (windows,
+// documents within a chunk, sparse lists, no cuDNN) to our kernels for the matrix units; F32 and
+// odd head sizes to plain ones.
 #include "ops/paged_attention.h"
 
 #include <algorithm>
