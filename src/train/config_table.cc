@@ -150,8 +150,7 @@ const std::vector<ConfigKey>& table() {
        LS_FIELD(device.threads), between(0, 4096)},
       {"memory", "gpu", Type::kSize,
        "Bytes of the device (a GPU, or the CPU's memory) for everything, at most what is free; "
-       "auto "
-       "takes all of that.",
+       "auto takes all of that.",
        LS_FIELD(memory.gpu), bytes_above_zero(), kOptional, "auto"},
       {"memory", "host", Type::kSize,
        "Bytes of host memory for pages beyond the device and, where the optimizer's state may go "

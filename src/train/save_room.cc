@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "base/log.h"
 #include "base/sizes.h"
@@ -24,9 +25,12 @@ fs::path existing(const fs::path& directory) {
 }
 
 bool on_one_disk(const fs::path& a, const fs::path& b) {
-  struct stat of_a {
-  }, of_b{};
-  return stat(a.c_str(), &of_a) == 0 && stat(b.c_str(), &of_b) == 0 && of_a.st_dev == of_b.st_dev;
+  const auto disk_of = [](const fs::path& path) {
+    struct stat status = {};
+    return stat(path.c_str(), &status) == 0 ? std::optional(status.st_dev) : std::nullopt;
+  };
+  const auto disk = disk_of(a);
+  return disk && disk == disk_of(b);
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ void CudaStream::synchronize() {
 
 void CudaStream::pace() {
   LS_CUDA(cudaEventRecord(pieces_[piece_], handle_));
-  piece_ = (piece_ + 1) % kPiecesAhead;
+  piece_ = (piece_ + 1) % kPieces;
   wait_asleep(pieces_[piece_]);  // an event that was never recorded is over
 }
 

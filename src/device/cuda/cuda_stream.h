@@ -71,10 +71,9 @@ class CudaStream final : public Stream {
   std::byte* downloads_ = nullptr;  // pinned
   std::int64_t staged_ = 0;         // bytes of it that wait for delivery
   std::vector<Delivery> deliveries_;
-  // The ends of the last pieces of work, in a ring. The driver's queue holds some hundred
-  // operations more than these.
-  static constexpr std::size_t kPiecesAhead = 4;
-  cudaEvent_t pieces_[kPiecesAhead] = {};
+  // The ends of the last pieces of work, in a ring: when pace returns, all but three are over.
+  static constexpr std::size_t kPieces = 4;
+  cudaEvent_t pieces_[kPieces] = {};
   std::size_t piece_ = 0;
   // Event i ends lap i, whose time goes to into_[i]; lap 0 begins where the last one before the
   // synchronization ended.

@@ -23,12 +23,7 @@ void check_tokens(const ConstView& tokens_T, const ConstView& table_VD, const Co
 
 void check_groups(const EmbeddingBackward& args) {
   const std::int64_t T = args.dy_TD.dim(0), G = args.groups_G4.dim(0);
-  LS_CHECK(args.dtable_VD.shape().rank() == 2 && args.groups_G4.shape() == Shape({G, 4}) &&
-               args.rows_T.shape() == Shape({T}) &&
-               args.dy_TD.shape() == Shape({T, args.dtable_VD.dim(1)}),
-           "groups {} rows {} of {} table {}", args.groups_G4.shape().to_string(),
-           args.rows_T.shape().to_string(), args.dy_TD.shape().to_string(),
-           args.dtable_VD.shape().to_string());
+  check_shapes(args);
   const auto* groups = reinterpret_cast<const TokenGroup*>(args.groups_G4.as<std::int32_t>());
   for (std::int64_t g = 0; g < G; ++g) {
     LS_CHECK(groups[g].token >= 0 && groups[g].token < args.dtable_VD.dim(0) &&

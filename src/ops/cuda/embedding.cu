@@ -120,12 +120,7 @@ void embedding_forward(Stream& stream, const EmbeddingForward& args) {
 void embedding_backward(Stream& stream, const EmbeddingBackward& args) {
   const std::int64_t T = args.dy_TD.dim(0), V = args.dtable_VD.dim(0), D = args.dy_TD.dim(1),
                      G = args.groups_G4.dim(0);
-  LS_CHECK(args.dtable_VD.shape().rank() == 2 && args.groups_G4.shape() == Shape({G, 4}) &&
-               args.rows_T.shape() == Shape({T}) &&
-               args.dy_TD.shape() == Shape({T, args.dtable_VD.dim(1)}),
-           "groups {} rows {} of {} table {}", args.groups_G4.shape().to_string(),
-           args.rows_T.shape().to_string(), args.dy_TD.shape().to_string(),
-           args.dtable_VD.shape().to_string());
+  check_shapes(args);
   const auto* groups = reinterpret_cast<const TokenGroup*>(args.groups_G4.as<std::int32_t>());
   LS_CHECK(aligned({groups}) && G <= T && T <= std::numeric_limits<std::int32_t>::max() / 2,
            "{} groups of {} rows at {}", G, T, fmt::ptr(groups));
