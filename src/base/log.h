@@ -1,14 +1,24 @@
-// Messages for people, on stderr. Thread-safe: a message is written in one call.
+// Messages for people, on stderr. Thread-safe: a message is written in one call. A message that
+// cannot be written (a closed pipe, a full disk) is dropped: that is no reason to end a run.
 #pragma once
 
 #include <fmt/format.h>
 
+#include <functional>
 #include <string_view>
 #include <utility>
 
 namespace longstride {
 
 void log_line(std::string_view level, std::string_view text);
+// Several lines as they are, for tables. `text` ends with a newline.
+void log_text(std::string_view text);
+
+// Gets every message instead of stderr, whole lines with their newline, until it is replaced; null:
+// stderr again. Messages come from any thread, one at a time. For whoever draws a line that is
+// redrawn, such as a progress bar.
+using LogSink = std::function<void(std::string_view)>;
+void set_log_sink(LogSink sink);
 
 template <class... Args>
 void log_info(fmt::format_string<Args...> format, Args&&... args) {

@@ -54,7 +54,7 @@ TrainConfig demo_config(const fs::path& out, const RecallTask& task, const Recal
 }
 
 fs::path train_recall(const TrainConfig& config, Device& device) {
-  Trainer trainer(plan_run(config, device), device, false);
+  Trainer trainer(plan_run(config, device), device);
   MetricsFile metrics(config.metrics.file, 0);
   ProgressBar bar(config.training.steps);
   fs::path saved;

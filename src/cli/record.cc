@@ -13,6 +13,7 @@ double flops_of(const ModelConfig& config, std::span<const std::int64_t> documen
 
 StepRecord make_record(const StepReport& report, const RunPlan& plan) {
   StepRecord record;
+  record.time = timestamp();
   record.step = report.step;
   record.total_steps = report.total_steps;
   record.loss = report.loss;
@@ -20,6 +21,8 @@ StepRecord make_record(const StepReport& report, const RunPlan& plan) {
   record.learning_rate = report.learning_rate;
   record.tokens = report.tokens;
   record.targets = report.counted;
+  record.samples = report.samples;
+  record.epochs = report.epochs;
   record.accuracy = static_cast<double>(report.correct) / static_cast<double>(report.counted);
   record.seconds = {report.total_s, report.forward_s, report.recompute_s, report.backward_s,
                     report.update_s};

@@ -1,6 +1,7 @@
-// longstride train CONFIG.toml [--section.key=value ...] [--dry-run] [--resume] [--trace FILE]
-#include <atomic>
-#include <csignal>
+// longstride train CONFIG.toml [--section.key=value ...] [--dry-run] [--resume[=DIR]]
+// [--trace FILE]
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <optional>
 #include <vector>
@@ -12,33 +13,29 @@
 #include "base/thread_pool.h"
 #include "cli/commands.h"
 #include "cli/record.h"
+#include "cli/stop_signals.h"
 #include "observe/metrics_file.h"
+#include "observe/run_console.h"
 #include "observe/tracer.h"
-#include "train/same_run.h"
 #include "train/trainer.h"
 
 namespace longstride::cli {
 namespace {
 
-std::atomic<int> stop_signal{0};
+// The words that the parser left: the configuration file, and settings as "--a.b=c" or "--a.b c".
+struct Words {
+  std::string config;
+  std::vector<std::string> overrides;  // "a.b=c"
+};
 
-void ask_to_stop(int signal) { stop_signal = signal; }
-
-// A second signal ends the process at once: handlers are for the first only.
-void catch_stop_signals() {
-  struct sigaction action {};
-  action.sa_handler = ask_to_stop;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-  sigaction(SIGHUP, &action, nullptr);
-}
-
-// "--a.b=c" and "--a.b c" as left over by the parser, to "a.b=c".
-std::vector<std::string> overrides_from(const std::vector<std::string>& extras) {
-  std::vector<std::string> result;
+Words sort_words(const std::vector<std::string>& extras) {
+  Words words;
   for (std::size_t i = 0; i < extras.size(); ++i) {
     const std::string& word = extras[i];
+    if (!word.starts_with("-") && words.config.empty()) {
+      words.config = word;
+      continue;
+    }
     if (!word.starts_with("--") || word.find('.') == std::string::npos)
       throw Error(
           fmt::format("unexpected argument '{}'", word),
@@ -49,16 +46,25 @@ std::vector<std::string> overrides_from(const std::vector<std::string>& extras) 
         throw Error(fmt::format("'{}' has no value", word), fmt::format("write {}=VALUE", word));
       setting += "=" + extras[++i];
     }
-    result.push_back(setting);
+    words.overrides.push_back(setting);
   }
-  return result;
+  if (words.config.empty())
+    throw Error("no configuration file is given",
+                "write longstride train CONFIG.toml; docs/configuration.md describes the file");
+  return words;
 }
 
 struct Options {
-  std::string config;
-  bool dry_run = false, resume = false;
+  bool dry_run = false;
+  std::string resume;  // empty: no; "true": the newest; else a checkpoint's directory
   std::string device, trace;
   std::int64_t trace_steps = 2;
+  std::string title;  // of the trace
+
+  ResumeChoice resume_choice() const {
+    if (resume.empty()) return {};
+    return {true, resume == "true" ? "" : resume};
+  }
 };
 
 // A trace that cannot be written is no reason to end a run.
@@ -70,69 +76,150 @@ void finish_trace(Tracer& tracer) {
   }
 }
 
-int train(const Options& options, const std::vector<std::string>& extras) {
-  std::optional<Tracer> tracer;
-  if (!options.trace.empty()) tracer.emplace(options.trace);
-  std::vector<std::string> overrides = overrides_from(extras);
-  if (!options.device.empty()) overrides.push_back("device.name=" + options.device);
-  const TrainConfig config = load_train_config(options.config, overrides);
-  if (config.device.threads > 0) set_thread_count(static_cast<int>(config.device.threads));
-  const std::unique_ptr<Device> device = make_device(config.device.name);
-  RunPlan plan = plan_run(config, *device);
-  fmt::print(stderr, "{}", describe(plan));
-  check_fits(plan);
-  if (options.dry_run) {
-    if (const auto newest = checkpoint_to_resume(config.checkpoint.directory, options.resume))
-      check_same_run(plan, read_checkpoint_state(*newest), *newest);
-    log_info("dry run: everything checks out, nothing was written");
-    return 0;
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// What the run says where it begins, and what to do where there is nothing to do.
+void tell_beginning(const Trainer& trainer, const Options& options) {
+  const TrainConfig& config = trainer.plan().config;
+  const std::int64_t done = trainer.completed_steps(), steps = config.training.steps;
+  if (done >= steps)
+    log_info("{} of {} steps are done already; to go on, set training.steps higher than {}", done,
+             steps, done);
+  else if (done > 0)
+    log_info("resuming after step {}", done);
+  else if (!options.resume.empty())
+    log_info("no checkpoint in {}: the run begins", config.checkpoint.directory.string());
+}
+
+// "start: plan 0.1 s, weights 2.3 s, ...": what the time before the first step went into.
+void tell_start_times(double plan_s, const std::vector<StartTime>& times) {
+  std::string text = fmt::format("plan {:.1f} s", plan_s);
+  for (const StartTime& time : times) text += fmt::format(", {} {:.1f} s", time.what, time.seconds);
+  log_info("start: {}", text);
+}
+
+// Metrics that cannot be written are no reason to end a run.
+class Metrics {
+ public:
+  Metrics(const std::filesystem::path& path, std::int64_t last_step) : file_(path, last_step) {}
+  void append(const StepRecord& record) {
+    try {
+      file_.append(record);
+      failing_ = false;
+    } catch (const Error& e) {
+      if (!failing_)
+        log_warning("{}; the run goes on, and step {} has no line", e.what(), record.step);
+      failing_ = true;
+    }
   }
 
-  catch_stop_signals();
-  Trainer trainer(std::move(plan), *device, options.resume);
-  if (trainer.completed_steps() >= config.training.steps)
-    log_info("{} of {} steps are done already", trainer.completed_steps(), config.training.steps);
-  else if (trainer.completed_steps() > 0)
-    log_info("resuming after step {}", trainer.completed_steps());
-  else if (options.resume)
-    log_info("no checkpoint in {}: the run begins", config.checkpoint.directory.string());
-  MetricsFile metrics(config.metrics.file, trainer.completed_steps());
+ private:
+  MetricsFile file_;
+  bool failing_ = false;  // told once
+};
+
+TrainCallbacks callbacks_for(RunConsole& console, const RunPlan& plan) {
   TrainCallbacks callbacks;
-  callbacks.should_stop = [] { return stop_signal != 0; };
+  callbacks.should_stop = [] { return StopSignals::received() != 0; };
+  callbacks.leave_unsaved = StopSignals::wants_to_leave;
+  callbacks.on_saving = StopSignals::set_saving;
   callbacks.on_save = [](const std::filesystem::path& path) {
     log_info("saved {}", path.string());
   };
-  const std::int64_t last_traced = trainer.completed_steps() + options.trace_steps;
-  callbacks.on_step = [&](const StepReport& report) {
-    if (tracer && tracer->running() && report.step >= last_traced) finish_trace(*tracer);
-    const StepRecord record = make_record(report, trainer.plan());
-    metrics.append(record);
-    log_info("{}", format_step_line(record));
+  callbacks.on_progress = [&console, total = plan.config.training.steps](const StepProgress& p) {
+    console.update({p.step, total, p.sequence, p.sequences, p.in_sequence.phase,
+                    p.in_sequence.chunk, p.in_sequence.chunks, p.done});
   };
-  if (tracer && trainer.completed_steps() >= config.training.steps)
+  return callbacks;
+}
+
+int stopped(const Trainer& trainer) {
+  const int signal = StopSignals::received();
+  if (trainer.completed_steps() == 0)
+    log_info("stopped by signal {} before the first update: there is nothing to save", signal);
+  else if (trainer.saved_step() < trainer.completed_steps())
+    log_info("stopped by signal {}; the last save is that of step {}", signal,
+             std::max<std::int64_t>(trainer.saved_step(), 0));
+  else
+    log_info("stopped by signal {} after step {}; go on with --resume", signal,
+             trainer.completed_steps());
+  return 128 + signal;
+}
+
+int run_training(const Options& options, RunPlan planned, Device& device, double plan_s,
+                 std::optional<Tracer>& tracer) {
+  const StopSignals signals;
+  RunConsole console;
+  Trainer trainer(std::move(planned), device, [&](std::string_view what) {
+    console.start_phase(fmt::format("start: {}", what));
+  });
+  const TrainConfig& config = trainer.plan().config;
+  const std::int64_t begin_step = trainer.completed_steps(), steps = config.training.steps;
+  tell_beginning(trainer, options);
+  Metrics metrics(config.metrics.file, begin_step);
+  if (tracer && begin_step >= steps)
     log_warning("trace: no step is left to run, so {} is not written", options.trace);
+
+  TrainCallbacks callbacks = callbacks_for(console, trainer.plan());
+  auto begin = std::chrono::steady_clock::now();
   callbacks.on_start = [&] {
-    if (tracer) tracer->start(*device, "train " + options.config);
+    tell_start_times(plan_s, trainer.start_times());
+    if (tracer) tracer->start(device, options.title);
+    begin = std::chrono::steady_clock::now();
   };
+  callbacks.on_step = [&](const StepReport& report) {
+    if (tracer && tracer->running() && report.step >= begin_step + options.trace_steps)
+      finish_trace(*tracer);
+    StepRecord record = make_record(report, trainer.plan());
+    record.elapsed = seconds_since(begin);
+    record.seconds_left = record.elapsed / static_cast<double>(report.step - begin_step) *
+                          static_cast<double>(steps - report.step);
+    metrics.append(record);
+    console.end_step(format_step_line(record));
+  };
+  console.start_phase("start: kernels");
   const bool all_done = trainer.run(callbacks);
   if (tracer && tracer->running()) finish_trace(*tracer);
-  if (all_done) return 0;
-  log_info("stopped by signal {} after step {}; go on with --resume", stop_signal.load(),
-           trainer.completed_steps());
-  return 128 + stop_signal;
+  return all_done ? 0 : stopped(trainer);
+}
+
+int train(Options options, const std::vector<std::string>& extras) {
+  std::optional<Tracer> tracer;
+  if (!options.trace.empty()) tracer.emplace(options.trace);
+  Words words = sort_words(extras);
+  options.title = "train " + words.config;
+  if (!options.device.empty()) words.overrides.push_back("device.name=" + options.device);
+  const auto begin = std::chrono::steady_clock::now();
+  const TrainConfig config = load_train_config(words.config, words.overrides);
+  if (config.device.threads > 0) set_thread_count(static_cast<int>(config.device.threads));
+  const std::unique_ptr<Device> device = make_device(config.device.name);
+  RunPlan plan = plan_run(config, *device,
+                          find_resume_point(config.checkpoint.directory, options.resume_choice()));
+  log_text(describe(plan));
+  check_fits(plan);
+  if (options.dry_run) {
+    log_info("dry run: everything checks out, nothing was written");
+    return 0;
+  }
+  return run_training(options, std::move(plan), *device, seconds_since(begin), tracer);
 }
 
 }  // namespace
 
 void add_train(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand(
-      "train", "train a model as a configuration file says (docs/configuration.md)");
-  command->add_option("config", options->config, "TOML file")->required();
+  CLI::App* command =
+      app.add_subcommand("train",
+                         "train CONFIG.toml: train a model as a configuration file says "
+                         "(docs/configuration.md)");
   command->add_flag("--dry-run", options->dry_run,
                     "check everything and show what the run will need, then stop");
-  command->add_flag("--resume", options->resume,
-                    "go on from the newest checkpoint of checkpoint.directory");
+  command->add_flag(
+      "--resume", options->resume,
+      "go on from the newest checkpoint of checkpoint.directory, or with --resume=DIR "
+      "from that one");
   command->add_option("--device", options->device, "the same as --device.name: auto, cpu or cuda");
   CLI::Option* trace = command->add_option(
       "--trace", options->trace,

@@ -3,13 +3,14 @@
 #pragma once
 
 #include <filesystem>
-#include <optional>
+#include <span>
 #include <vector>
 
 #include "model/config.h"
 #include "model/parameters.h"
 #include "model/safetensors_reader.h"
 #include "model/safetensors_writer.h"
+#include "model/side_files.h"
 
 namespace longstride {
 
@@ -38,13 +39,32 @@ class ModelDirectory {
   SafetensorsReader reader_;
 };
 
-// Writes weights, config.json and generation_config.json into the existing `directory`; with a
-// `source` directory, its generation config and tokenizer files come along. Not atomic: that is
-// DirectoryWriter's part (base/files.h). Returns every file written.
-std::vector<WrittenFile> write_model_directory(
-    const std::filesystem::path& directory, const ModelConfig& config,
-    const ParameterSet& parameters,
-    const std::optional<std::filesystem::path>& source = std::nullopt,
-    std::int64_t max_shard_bytes = kDefaultShardBytes);
+// What could not be loaded again is not saved: throws Error where a value is not finite. `name` is
+// the tensor's, `what` how the message begins ("the weights are").
+void check_finite(std::span<const std::byte> values, DType dtype, const std::string& name,
+                  const char* what);
+
+// Tensors, and where their bytes come from.
+struct WeightsToWrite {
+  std::vector<TensorToWrite> tensors;
+  TensorSource read;
+};
+// Those of `parameters`, which must outlive it; copied from their device by the caller's thread.
+WeightsToWrite weights_to_write(const ParameterSet& parameters);
+
+// Writes weights, config.json, the side files and, where it is not among them,
+// generation_config.json into the existing `directory`. Refuses weights that are not finite; a side
+// file that cannot be written is left out with a warning. Not atomic: that is DirectoryWriter's
+// part (base/files.h). Returns every file written.
+std::vector<WrittenFile> write_model_directory(const std::filesystem::path& directory,
+                                               const ModelConfig& config,
+                                               const WeightsToWrite& weights,
+                                               std::span<const SideFile> side_files = {},
+                                               std::int64_t max_shard_bytes = kDefaultShardBytes);
+std::vector<WrittenFile> write_model_directory(const std::filesystem::path& directory,
+                                               const ModelConfig& config,
+                                               const ParameterSet& parameters,
+                                               std::span<const SideFile> side_files = {},
+                                               std::int64_t max_shard_bytes = kDefaultShardBytes);
 
 }  // namespace longstride

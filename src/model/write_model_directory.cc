@@ -1,11 +1,11 @@
 #include <algorithm>
-#include <array>
-#include <set>
 #include <span>
+#include <system_error>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "model/host_values.h"
 #include "model/model_directory.h"
 
@@ -13,15 +13,6 @@ namespace longstride {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* kGeneration = "generation_config.json";
-
-bool is_tokenizer_file(const std::string& name) {
-  static const std::set<std::string> kNames{"vocab.json", "merges.txt", "special_tokens_map.json",
-                                            "added_tokens.json"};
-  return name.starts_with("tokenizer") || name.starts_with("chat_template") ||
-         kNames.contains(name);
-}
 
 WrittenFile write_bytes(const fs::path& path, std::span<const std::byte> bytes) {
   FileWriter writer(path);
@@ -63,69 +54,83 @@ Json generation_json(const ModelConfig& config) {
   return json;
 }
 
-// What could not be loaded again is not saved.
-void check_finite(std::span<const std::byte> values, DType dtype, const std::string& name) {
+// A save without one of them is still a save.
+void write_side_file(const fs::path& directory, const SideFile& file,
+                     std::vector<WrittenFile>& written) {
+  const fs::path path = directory / file.name;
+  try {
+    written.push_back(write_bytes(path, std::as_bytes(std::span(file.bytes))));
+  } catch (const Error& e) {
+    log_warning("{} is left out of the save: {}", file.name, e.what());
+    std::error_code ignored;
+    fs::remove(path, ignored);
+  }
+}
+
+}  // namespace
+
+void check_finite(std::span<const std::byte> values, DType dtype, const std::string& name,
+                  const char* what) {
   const std::int64_t bad =
       first_nonfinite(values.data(), dtype, std::ssize(values) / size_of(dtype));
   if (bad < 0) return;
   float value = 0;
   load_floats(values.data() + bad * size_of(dtype), dtype, {&value, 1});
   throw Error(
-      fmt::format("the weights are broken: {} holds {}", name, value),
+      fmt::format("{} broken: {} holds {}", what, name, value),
       "they are not saved, and older checkpoints stay; resume from the last one with a lower "
       "optimizer.learning_rate");
 }
 
-std::vector<WrittenFile> write_weights(const fs::path& directory, const ParameterSet& parameters,
-                                       std::int64_t max_shard_bytes) {
-  std::vector<TensorToWrite> tensors;
+WeightsToWrite weights_to_write(const ParameterSet& parameters) {
+  WeightsToWrite weights;
   for (std::int64_t i = 0; i < parameters.size(); ++i) {
     const ParameterSpec& spec = parameters.specs()[static_cast<std::size_t>(i)];
-    tensors.push_back({spec.name, parameters.view(i).dtype(), spec.shape});
+    weights.tensors.push_back({spec.name, parameters.view(i).dtype(), spec.shape});
   }
-  constexpr std::int64_t kStaging = std::int64_t{16} << 20;
-  std::vector<std::byte> staging;
-  const auto source = [&](std::int64_t i, const ByteSink& sink) {
+  weights.read = [&parameters](std::int64_t i, const ByteSink& sink) {
+    constexpr std::int64_t kStaging = std::int64_t{16} << 20;
     const View view = parameters.view(i);
+    std::vector<std::byte> staging;
     for (std::int64_t at = 0; at < view.bytes(); at += kStaging) {
       const std::int64_t count = std::min(kStaging, view.bytes() - at);
       staging.resize(static_cast<std::size_t>(count));
       parameters.device().copy_to_host(staging.data(),
                                        static_cast<const std::byte*>(view.data()) + at, count);
-      check_finite(staging, view.dtype(), tensors[static_cast<std::size_t>(i)].name);
       sink(staging);
     }
   };
-  return write_safetensors_model(directory, tensors, source, max_shard_bytes);
+  return weights;
 }
 
-}  // namespace
+std::vector<WrittenFile> write_model_directory(const fs::path& directory, const ModelConfig& config,
+                                               const WeightsToWrite& weights,
+                                               std::span<const SideFile> side_files,
+                                               std::int64_t max_shard_bytes) {
+  const TensorSource checked = [&](std::int64_t i, const ByteSink& sink) {
+    const TensorToWrite& tensor = weights.tensors[static_cast<std::size_t>(i)];
+    weights.read(i, [&](std::span<const std::byte> bytes) {
+      check_finite(bytes, tensor.dtype, tensor.name, "the weights are");
+      sink(bytes);
+    });
+  };
+  std::vector<WrittenFile> written =
+      write_safetensors_model(directory, weights.tensors, checked, max_shard_bytes);
+  std::vector<DType> dtypes;
+  for (const TensorToWrite& tensor : weights.tensors) dtypes.push_back(tensor.dtype);
+  written.push_back(write_json(directory / "config.json", config_json(config, dtypes)));
+  for (const SideFile& file : side_files) write_side_file(directory, file, written);
+  if (std::ranges::find(side_files, kGenerationConfig, &SideFile::name) == side_files.end())
+    written.push_back(write_json(directory / kGenerationConfig, generation_json(config)));
+  return written;
+}
 
 std::vector<WrittenFile> write_model_directory(const fs::path& directory, const ModelConfig& config,
                                                const ParameterSet& parameters,
-                                               const std::optional<fs::path>& source,
+                                               std::span<const SideFile> side_files,
                                                std::int64_t max_shard_bytes) {
-  std::vector<WrittenFile> written = write_weights(directory, parameters, max_shard_bytes);
-  written.push_back(
-      write_json(directory / "config.json", config_json(config, parameters.dtypes())));
-  std::vector<std::string> names;
-  if (source) {
-    LS_CHECK(!fs::equivalent(*source, directory), "{} would be copied onto itself",
-             source->string());
-    for (const auto& entry : fs::directory_iterator(*source)) {
-      const std::string name = entry.path().filename().string();
-      if (entry.is_regular_file() && (name == kGeneration || is_tokenizer_file(name)))
-        names.push_back(name);
-    }
-    std::ranges::sort(names);
-  }
-  for (const std::string& name : names) {
-    const MappedFile file(*source / name);
-    written.push_back(write_bytes(directory / name, file.bytes()));
-  }
-  if (std::ranges::find(names, kGeneration) == names.end())
-    written.push_back(write_json(directory / kGeneration, generation_json(config)));
-  return written;
+  return write_model_directory(directory, config, weights_to_write(parameters), side_files,
+                               max_shard_bytes);
 }
 
 }  // namespace longstride

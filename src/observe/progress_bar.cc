@@ -35,7 +35,7 @@ ProgressBar::ProgressBar(std::int64_t total) : ProgressBar(options_of_stderr(tot
 
 ProgressBar::ProgressBar(const ProgressOptions& options, std::function<void(std::string_view)> sink,
                          std::function<Clock::time_point()> now)
-    : options_(options), sink_(std::move(sink)), now_(std::move(now)) {}
+    : options_(options), sink_(std::move(sink)), now_(std::move(now)), last_draw_(now_()) {}
 
 ProgressBar::~ProgressBar() {
   if (drawn_ && !finished_ && options_.terminal) sink_("\n");
@@ -70,18 +70,27 @@ void ProgressBar::update(std::int64_t done, std::string_view text) {
   text_ = text;
   current_ = false;
   const auto interval = options_.terminal ? options_.redraw : options_.plain_interval;
-  if (!drawn_ || done >= options_.total || now_() - last_draw_ >= interval) draw();
+  const bool always = options_.terminal && (!drawn_ || done >= options_.total);
+  if (always || now_() - last_draw_ >= interval) draw();
 }
 
 void ProgressBar::print_line(std::string_view line) {
   const bool on_screen = options_.terminal && drawn_ && !finished_;
   sink_((on_screen ? "\r\x1b[K" : "") + std::string(line) + "\n");
-  if (on_screen) draw();
+  if (on_screen)
+    draw();
+  else
+    last_draw_ = now_();
+}
+
+void ProgressBar::clear() {
+  if (options_.terminal && drawn_ && !finished_) sink_("\r\x1b[K");
+  drawn_ = false;
 }
 
 void ProgressBar::finish() {
   if (finished_) return;
-  if (!current_ && !text_.empty()) draw();
+  if (options_.terminal && !current_ && !text_.empty()) draw();
   if (drawn_ && options_.terminal) sink_("\n");
   finished_ = true;
 }

@@ -15,7 +15,7 @@ struct ProgressOptions {
   bool terminal = false;
   int columns = 80;                                    // width of the terminal
   std::chrono::duration<double> redraw{0.1};           // on a terminal
-  std::chrono::duration<double> plain_interval{10.0};  // elsewhere
+  std::chrono::duration<double> plain_interval{60.0};  // elsewhere
 };
 
 // Not thread-safe.
@@ -32,11 +32,14 @@ class ProgressBar {
   // Ends the line of a bar that was not finished.
   ~ProgressBar();
 
-  // `text` is shown after the bar. Draws the first and the last update always, others at most as
-  // often as the options say.
+  // `text` is shown after the bar. On a terminal the first and the last update are drawn always,
+  // others at most as often as the options say. Elsewhere the text alone is a line, at most once in
+  // an interval, counted from the beginning and from any line.
   void update(std::int64_t done, std::string_view text);
   // A whole line of its own, above the bar.
   void print_line(std::string_view line);
+  // Takes the bar off a terminal, until the next update.
+  void clear();
   // Leaves the last state on the screen and ends its line. Further calls do nothing.
   void finish();
 

@@ -2,14 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <ctime>
+#include <vector>
 
 namespace longstride {
 namespace {
 
 OrderedJson finite(double x) { return std::isfinite(x) ? OrderedJson(x) : OrderedJson(nullptr); }
 
-// Four digits that say something, for figures that span laptops and clusters.
+// Three digits that say something, for figures that span laptops and clusters.
 std::string rate(double x) {
   const int decimals = x >= 100 ? 0 : x >= 10 ? 1 : x >= 1 ? 2 : 4;
   return fmt::format("{:.{}f}", x, decimals);
@@ -26,26 +30,56 @@ void set_rates(StepRecord& record, double model_flops, std::optional<double> pea
   if (peak_flops_per_s) record.mfu = model_flops * per_second / *peak_flops_per_s;
 }
 
+std::string timestamp() {
+  const auto now = std::chrono::system_clock::now();
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
+  const auto milliseconds =
+      std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
+  std::tm utc{};
+  gmtime_r(&seconds, &utc);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", utc.tm_year + 1900,
+                     utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec,
+                     milliseconds);
+}
+
+std::string format_duration(double seconds) {
+  const auto all = static_cast<std::int64_t>(std::clamp(seconds, 0.0, 1e12));
+  const std::int64_t days = all / 86400, h = all / 3600 % 24, m = all / 60 % 60, s = all % 60;
+  if (days > 0) return fmt::format("{}d{:02}h", days, h);
+  return h > 0 ? fmt::format("{}:{:02}:{:02}", h, m, s) : fmt::format("{}:{:02}", m, s);
+}
+
 std::string format_step_line(const StepRecord& r) {
   constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
-  const auto used = static_cast<double>(r.bytes.total());
-  std::string line =
-      fmt::format("step {}/{} | loss {:.4f} | grad {:.3f} | lr {:.2e} | {:.2f} GiB", r.step,
-                  r.total_steps, r.loss, r.gradient_norm, r.learning_rate, used / kGiB);
-  if (r.memory_limit > 0)
-    line += fmt::format(" ({:.0f}%)", 100.0 * used / static_cast<double>(r.memory_limit));
-  line += fmt::format(" | {} tok/s | {} TFLOP/s", rate(r.tokens_per_s), rate(r.tflops));
-  if (r.mfu) line += fmt::format(" | MFU {:.1f}%", 100.0 * *r.mfu);
-  if (r.moved_out + r.moved_in > 0)
-    line += fmt::format(" | pages {:.2f} GiB out, {:.2f} GiB in, {:.0f}% hidden",
-                        static_cast<double>(r.moved_out) / kGiB,
-                        static_cast<double>(r.moved_in) / kGiB, 100.0 * r.hidden_share);
-  if (r.skipped) line += " | skipped";
-  return line;
+  constexpr std::size_t kColumns = 80;
+  struct Part {
+    std::string text;
+    int wanted;  // 0: always shown
+  };
+  std::vector<Part> parts = {{fmt::format("step {}/{}", r.step, r.total_steps), 0},
+                             {fmt::format("loss {:.4f}", r.loss), 0}};
+  if (r.skipped) parts.push_back({"skipped", 0});
+  parts.push_back({fmt::format("grad {}", rate(r.gradient_norm)), 4});
+  parts.push_back({fmt::format("lr {:.1e}", r.learning_rate), 3});
+  parts.push_back({fmt::format("{} tok/s", rate(r.tokens_per_s)), 0});
+  if (r.mfu) parts.push_back({fmt::format("MFU {:.0f}%", 100.0 * *r.mfu), 2});
+  parts.push_back({fmt::format("{:.1f} GiB", static_cast<double>(r.bytes.total()) / kGiB), 1});
+  parts.push_back(
+      {format_duration(r.elapsed) + (r.seconds_left ? "<" + format_duration(*r.seconds_left) : ""),
+       0});
+  const auto line = [&] {
+    std::string text;
+    for (const Part& part : parts) text += (text.empty() ? "" : "  ") + part.text;
+    return text;
+  };
+  for (int drop = 1; drop <= 4 && line().size() > kColumns; ++drop)
+    std::erase_if(parts, [&](const Part& part) { return part.wanted == drop; });
+  return line();
 }
 
 OrderedJson record_to_json(const StepRecord& r) {
   OrderedJson out;
+  out["time"] = r.time;
   out["step"] = r.step;
   out["total_steps"] = r.total_steps;
   out["loss"] = finite(r.loss);
@@ -54,6 +88,10 @@ OrderedJson record_to_json(const StepRecord& r) {
   out["tokens"] = r.tokens;
   out["targets"] = r.targets;
   out["accuracy"] = finite(r.accuracy);
+  out["epoch"] = finite(r.epochs);
+  out["sample"] = r.samples;
+  out["elapsed"] = finite(r.elapsed);
+  out["seconds_left"] = r.seconds_left ? finite(*r.seconds_left) : OrderedJson(nullptr);
   out["seconds"] = finite(r.seconds.total);
   out["seconds_forward"] = finite(r.seconds.forward);
   out["seconds_recompute"] = finite(r.seconds.recompute);

@@ -32,14 +32,19 @@ struct TenantBytes {
 };
 
 struct StepRecord {
+  std::string time;       // when the step ended: 2026-01-31T12:00:00.123Z
   std::int64_t step = 0;  // from 1
   std::int64_t total_steps = 0;
   double loss = 0;           // mean over the counted targets of the step
   double gradient_norm = 0;  // before clipping
   double learning_rate = 0;
   std::int64_t tokens = 0;
-  std::int64_t targets = 0;  // counted ones
-  double accuracy = 0;       // share of the counted targets whose largest logit is right
+  std::int64_t targets = 0;            // counted ones
+  double accuracy = 0;                 // share of the counted targets whose largest logit is right
+  std::int64_t samples = 0;            // consumed since the run began
+  double epochs = 0;                   // the same in epochs
+  double elapsed = 0;                  // seconds since this process began its first step
+  std::optional<double> seconds_left;  // of the run, if its steps go on as those before
   StepSeconds seconds;
   double tokens_per_s = 0;
   double tflops = 0;          // model FLOPs (observe/flops.h) per second, in 10^12
@@ -58,9 +63,15 @@ struct StepRecord {
 void set_rates(StepRecord& record, double model_flops,
                std::optional<double> peak_flops_per_s = std::nullopt);
 
-// step 12/100 | loss 3.2188 | grad 1.204 | lr 1.00e-04 | 1.25 GiB (8%) | 3210 tok/s | 0.123 TFLOP/s
-// [| MFU 41.2%] [| pages 2.10 GiB out, 5.30 GiB in] [| skipped]
+// step 12/100  loss 3.2188  grad 1.20  lr 1.0e-04  3210 tok/s  MFU 41%  0:41<1:10
+// The last part is the time since the start and the time left. At most 80 columns: what is less
+// wanted goes first (memory, MFU, learning rate, gradient).
 std::string format_step_line(const StepRecord& record);
+
+// Now, in UTC.
+std::string timestamp();
+// 0:41, 1:10:05, 3d04h.
+std::string format_duration(double seconds);
 
 // One flat object; keys and their meaning are in docs/metrics.md. What is not known or not finite
 // is null.

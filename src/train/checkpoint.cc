@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <vector>
 
 #include "base/error.h"
@@ -27,49 +28,31 @@ std::optional<std::int64_t> step_of(const fs::path& path) {
   return step;
 }
 
-std::vector<std::pair<std::int64_t, fs::path>> checkpoints_in(const fs::path& root) {
-  std::vector<std::pair<std::int64_t, fs::path>> found;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(root, none))
-    if (const auto step = step_of(entry.path()); step && entry.is_directory())
-      found.emplace_back(*step, entry.path());
-  std::sort(found.begin(), found.end());
-  return found;
-}
-
 // Prefix of each part's tensors, in the order they are written.
-std::vector<std::pair<std::string, StatePart>> state_parts(const Optimizer& optimizer) {
+std::vector<std::pair<std::string, StatePart>> state_parts(bool has_masters) {
   std::vector<std::pair<std::string, StatePart>> parts = {
       {"first_moment.", StatePart::kFirstMoment}, {"second_moment.", StatePart::kSecondMoment}};
-  if (optimizer.has_masters()) parts.emplace_back("master.", StatePart::kMaster);
+  if (has_masters) parts.emplace_back("master.", StatePart::kMaster);
   return parts;
 }
 
-WrittenFile write_optimizer(const fs::path& path, const std::vector<ParameterSpec>& specs,
-                            Optimizer& optimizer) {
+WrittenFile write_optimizer(const fs::path& path, const CheckpointTensors& from) {
   std::vector<TensorToWrite> tensors;
-  std::vector<std::pair<StatePart, std::int64_t>> from;
-  for (const auto& [prefix, part] : state_parts(optimizer))
-    for (std::size_t i = 0; i < specs.size(); ++i) {
-      tensors.push_back({prefix + specs[i].name, DType::kF32, specs[i].shape});
-      from.emplace_back(part, i);
+  std::vector<std::pair<StatePart, std::int64_t>> sources;
+  const std::vector<TensorToWrite>& weights = from.weights.tensors;
+  for (const auto& [prefix, part] : state_parts(from.has_masters))
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      tensors.push_back({prefix + weights[i].name, DType::kF32, weights[i].shape});
+      sources.emplace_back(part, i);
     }
   return write_safetensors_file(path, tensors, [&](std::int64_t index, const ByteSink& sink) {
-    const auto& [part, i] = from[static_cast<std::size_t>(index)];
-    optimizer.state().read(part, i, sink);
+    const auto& [part, i] = sources[static_cast<std::size_t>(index)];
+    const std::string& name = tensors[static_cast<std::size_t>(index)].name;
+    from.read_state(part, i, [&](std::span<const std::byte> bytes) {
+      check_finite(bytes, DType::kF32, name, "the optimizer's state is");
+      sink(bytes);
+    });
   });
-}
-
-void drop_old(const fs::path& root, std::int64_t keep) {
-  auto found = checkpoints_in(root);
-  while (keep > 0 && static_cast<std::int64_t>(found.size()) > keep) {
-    std::error_code failed;
-    fs::remove_all(found.front().second, failed);
-    if (failed)
-      log_warning("cannot remove the old checkpoint {}: {}", found.front().second.string(),
-                  failed.message());
-    found.erase(found.begin());
-  }
 }
 
 [[noreturn]] void damaged(const fs::path& directory, const std::string& what) {
@@ -79,22 +62,24 @@ void drop_old(const fs::path& root, std::int64_t keep) {
 
 }  // namespace
 
-fs::path save_checkpoint(const fs::path& root, const TrainState& state, const ModelConfig& config,
-                         const ParameterSet& weights, Optimizer& optimizer,
-                         const std::optional<fs::path>& source, std::int64_t keep) {
+fs::path save_checkpoint(const fs::path& root, const CheckpointContents& contents) {
   make_writable_directory(root);
+  const TrainState& state = contents.state;
   fs::path target = root / fmt::format("step-{}", state.step);
   DirectoryWriter writer(target);
-  std::vector<WrittenFile> files = write_model_directory(writer.path(), config, weights, source);
+  std::vector<WrittenFile> files = write_model_directory(
+      writer.path(), contents.config, contents.tensors.weights, contents.side_files);
   const fs::path state_directory = writer.path() / kStateDirectory;
   make_writable_directory(state_directory);
-  WrittenFile moments =
-      write_optimizer(state_directory / kOptimizerFile, weights.specs(), optimizer);
+  WrittenFile moments = write_optimizer(state_directory / kOptimizerFile, contents.tensors);
   moments.name = fmt::format("{}/{}", kStateDirectory, kOptimizerFile);
   files.push_back(moments);
 
   OrderedJson json = {{"format", kFormat},
                       {"step", state.step},
+                      {"updates", state.updates},
+                      {"skipped_in_a_row", state.skipped_in_a_row},
+                      {"next_is_nonfinite", state.next_is_nonfinite},
                       {"data_position", state.data_position},
                       {"seed", state.seed},
                       {"numerics", to_json(state.numerics)},
@@ -110,21 +95,45 @@ fs::path save_checkpoint(const fs::path& root, const TrainState& state, const Mo
   state_file.write(fmt::format("{:016x}\n", own));
   state_file.finish();
   writer.commit();
-  drop_old(root, keep);
   return target;
 }
 
+void remove_old_checkpoints(const fs::path& root, std::int64_t step, std::int64_t keep) {
+  if (keep == 0) return;
+  std::vector<SavedStep> found = saved_checkpoints(root);
+  // Later ones, which a resumed run passed over, neither count nor go.
+  std::erase_if(found, [&](const SavedStep& saved) { return saved.step > step; });
+  for (std::size_t i = static_cast<std::size_t>(keep); i < found.size(); ++i) {
+    std::error_code failed;
+    fs::remove_all(found[i].directory, failed);
+    if (failed)
+      log_warning("cannot remove the old checkpoint {}: {}", found[i].directory.string(),
+                  failed.message());
+  }
+}
+
+std::vector<SavedStep> saved_checkpoints(const fs::path& root) {
+  std::vector<SavedStep> found;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(root, none))
+    if (const auto step = step_of(entry.path());
+        step && entry.is_directory(none) && !fs::is_empty(entry.path(), none))
+      found.push_back({*step, entry.path()});
+  std::ranges::sort(found, std::greater<>(), &SavedStep::step);
+  return found;
+}
+
 std::optional<fs::path> newest_checkpoint(const fs::path& root) {
-  const auto found = checkpoints_in(root);
+  const std::vector<SavedStep> found = saved_checkpoints(root);
   if (found.empty()) return std::nullopt;
-  return found.back().second;
+  return found.front().directory;
 }
 
 SavedSteps saved_steps(const fs::path& root) {
-  const auto found = checkpoints_in(root);
+  const std::vector<SavedStep> found = saved_checkpoints(root);
   SavedSteps steps;
   steps.count = std::ssize(found);
-  if (!found.empty()) steps.newest = found.back().first;
+  if (!found.empty()) steps.newest = found.front().step;
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(root, none)) {
     if (!is_unfinished_directory(entry.path())) continue;
@@ -133,18 +142,6 @@ SavedSteps saved_steps(const fs::path& root) {
         steps.unfinished_bytes += static_cast<std::int64_t>(file.file_size(none));
   }
   return steps;
-}
-
-std::optional<fs::path> checkpoint_to_resume(const fs::path& root, bool resume) {
-  std::error_code none;
-  if (fs::exists(root, none) && !fs::is_directory(root, none))
-    throw Error(fmt::format("{} is no directory", root.string()),
-                "choose another checkpoint.directory");
-  std::optional<fs::path> newest = newest_checkpoint(root);
-  if (newest && !resume)
-    throw Error(fmt::format("{} already holds {}", root.string(), newest->filename().string()),
-                "add --resume to go on from it, or choose another checkpoint.directory");
-  return newest;
 }
 
 void remove_unfinished_saves(const fs::path& root) {
@@ -176,6 +173,9 @@ TrainState read_checkpoint_state(const fs::path& directory) {
                               json.at("format").dump(), kFormat),
                   "use the version that wrote it");
     json.at("step").get_to(state.step);
+    state.updates = json.value("updates", state.step);
+    state.skipped_in_a_row = json.value("skipped_in_a_row", std::int64_t{0});
+    state.next_is_nonfinite = json.value("next_is_nonfinite", false);
     json.at("data_position").get_to(state.data_position);
     json.at("seed").get_to(state.seed);
     state.numerics = numerics_from_json(Json::parse(json.at("numerics").dump()), path.string());
@@ -200,7 +200,7 @@ TrainState read_checkpoint_state(const fs::path& directory) {
 void load_optimizer(const fs::path& directory, const ParameterSet& weights, Optimizer& optimizer) {
   const SafetensorsReader reader =
       SafetensorsReader::open_file(directory / kStateDirectory / kOptimizerFile);
-  const auto parts = state_parts(optimizer);
+  const auto parts = state_parts(optimizer.has_masters());
   const auto tensor_name = [&](std::size_t part, std::size_t i) {
     return parts[part].first + weights.specs()[i].name;
   };

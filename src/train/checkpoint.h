@@ -6,17 +6,25 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "base/json.h"
 #include "model/model_directory.h"
 #include "schedule/numerics.h"
 #include "train/optimizer.h"
+#include "train/save_snapshot.h"
 
 namespace longstride {
 
 // What a run is besides tensors.
 struct TrainState {
-  std::int64_t step = 0;           // updates done
+  std::int64_t step = 0;  // steps done
+  // Of them, those that changed the weights: a step that is not finite may be skipped.
+  std::int64_t updates = 0;
+  std::int64_t skipped_in_a_row = 0;
+  // The step after this one had a loss or gradients that are not finite, and ended the run.
+  bool next_is_nonfinite = false;
   std::int64_t data_position = 0;  // samples consumed
   std::uint64_t seed = 0;
   NumericsRecord numerics;
@@ -24,26 +32,37 @@ struct TrainState {
   std::string data_digest;  // corpus_digest; empty in a checkpoint that was saved without it
 };
 
-// Writes `root`/step-N. Earlier saves stay as they are, whatever happens; `keep` > 0 then removes
-// all but the newest.
-std::filesystem::path save_checkpoint(const std::filesystem::path& root, const TrainState& state,
-                                      const ModelConfig& config, const ParameterSet& weights,
-                                      Optimizer& optimizer,
-                                      const std::optional<std::filesystem::path>& source,
-                                      std::int64_t keep);
+// Everything that a save writes.
+struct CheckpointContents {
+  TrainState state;
+  const ModelConfig& config;
+  const CheckpointTensors& tensors;
+  std::span<const SideFile> side_files;
+};
 
-// The step-N directory with the largest N, or nothing. Leftovers of killed saves are not
+// Writes `root`/step-N. Earlier saves stay as they are, whatever happens. Throws Error, also where
+// the weights or the optimizer's state are not finite.
+std::filesystem::path save_checkpoint(const std::filesystem::path& root,
+                                      const CheckpointContents& contents);
+// Of the saves up to `step`, leaves the newest `keep`; 0: all.
+void remove_old_checkpoints(const std::filesystem::path& root, std::int64_t step,
+                            std::int64_t keep);
+
+// A step-N directory.
+struct SavedStep {
+  std::int64_t step = 0;
+  std::filesystem::path directory;
+};
+// Those in `root`, the newest first. Leftovers of killed saves and empty directories are no
 // checkpoints.
+std::vector<SavedStep> saved_checkpoints(const std::filesystem::path& root);
+// The first of them, or nothing.
 std::optional<std::filesystem::path> newest_checkpoint(const std::filesystem::path& root);
 struct SavedSteps {
   std::int64_t count = 0, newest = 0;  // 0 where there is none
   std::int64_t unfinished_bytes = 0;   // of what killed saves left behind
 };
 SavedSteps saved_steps(const std::filesystem::path& root);
-// The one a run in `root` goes on from; nothing where it begins. Throws Error where there is one
-// and the run is not to `resume`, or `root` is no directory.
-std::optional<std::filesystem::path> checkpoint_to_resume(const std::filesystem::path& root,
-                                                          bool resume);
 // Removes what a killed save left behind.
 void remove_unfinished_saves(const std::filesystem::path& root);
 

@@ -62,6 +62,8 @@ struct CheckpointConfig {
   std::filesystem::path directory;
   std::int64_t every = 0;  // 0: only at the end
   std::int64_t keep = 0;   // 0: all
+  // Bytes of host memory for a copy of what is saved. Without a value: auto, what is free.
+  std::optional<std::int64_t> snapshot;
 };
 
 struct MetricsConfig {

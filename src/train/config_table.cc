@@ -141,6 +141,13 @@ const std::vector<ConfigKey>& table() {
       {"checkpoint", "keep", Type::kInteger,
        "How many step directories stay; older ones are removed. 0 keeps all.",
        LS_FIELD(checkpoint.keep), count_from(0)},
+      {"checkpoint", "snapshot", Type::kSize,
+       "Bytes of host memory for a copy of weights and optimizer state, which is then written "
+       "while "
+       "training goes on; auto takes what is free but a reserve. Where a copy of all does not fit, "
+       "what is in host memory already is written during the next step, and its update waits for "
+       "that; where a copy of what is on a GPU does not fit, training waits for the whole save.",
+       LS_FIELD(checkpoint.snapshot), bytes(), kOptional, "auto"},
       {"metrics", "file", Type::kPath, "JSONL file, a line per step.", LS_FIELD(metrics.file),
        any(), kOptional, "metrics.jsonl in checkpoint.directory"},
       {"device", "name", Type::kChoice, "The backend; auto takes cuda where there is one.",

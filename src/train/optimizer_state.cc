@@ -55,6 +55,7 @@ class DeviceState final : public OptimizerState {
       }
   }
 
+  bool on_device() const override { return true; }
   StateBytes bytes() const override {
     return {first_.bytes() + second_.bytes() + (masters_ ? masters_->bytes() : 0)};
   }

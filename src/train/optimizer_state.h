@@ -79,6 +79,9 @@ class OptimizerState {
   virtual void load(const Source& source) = 0;
 
   virtual StateBytes bytes() const = 0;
+  // Where it is on the device, `read` is for the thread that runs the step; elsewhere for any one
+  // thread, while nothing else of this is called.
+  virtual bool on_device() const { return false; }
   // Of copies and the disk since the last call; zero on the device.
   virtual PageTimes take_times() { return {}; }
 };

@@ -7,6 +7,7 @@
 #include "base/sizes.h"
 #include "model/presets.h"
 #include "train/run_memory.h"
+#include "train/same_run.h"
 #include "train/save_room.h"
 #include "train/step.h"
 
@@ -28,16 +29,23 @@ ModelSource open_model_source(const ModelSourceConfig& source) {
     model.dtypes.assign(parameter_specs(model.config).size(), dtype_named(source.dtype));
     return model;
   }
-  model.directory.emplace(ModelDirectory::open(source.path));
+  return open_model_source(source.path);
+}
+
+ModelSource open_model_source(const std::filesystem::path& directory) {
+  ModelSource model;
+  model.directory.emplace(ModelDirectory::open(directory));
   model.config = model.directory->config();
   model.dtypes = model.directory->dtypes();
+  model.side_files = read_side_files(directory);
   return model;
 }
 
-RunPlan plan_run(const TrainConfig& config, Device& device) {
+RunPlan plan_run(const TrainConfig& config, Device& device, std::optional<ResumePoint> resume) {
   RunPlan plan;
   plan.config = config;
-  plan.model = open_model_source(config.model);
+  plan.model = resume ? open_model_source(resume->directory) : open_model_source(config.model);
+  plan.resume = std::move(resume);
   const ModelConfig& model = plan.model.config;
   const DataConfig& data = config.data;
   plan.corpus = open_corpus(
@@ -58,6 +66,7 @@ RunPlan plan_run(const TrainConfig& config, Device& device) {
         "context {} is longer than the {} positions the model was made for "
         "(max_position_embeddings)",
         config.training.context, model.max_positions);
+  if (plan.resume) check_same_run(plan);
   return plan;
 }
 

@@ -12,6 +12,7 @@
 #include "model/model_directory.h"
 #include "train/config.h"
 #include "train/optimizer_state.h"
+#include "train/resume_point.h"
 #include "train/step_plan.h"
 
 namespace longstride {
@@ -21,8 +22,10 @@ struct ModelSource {
   ModelConfig config;
   std::vector<DType> dtypes;
   std::optional<ModelDirectory> directory;
+  std::vector<SideFile> side_files;  // of the directory; every save copies them
 };
 ModelSource open_model_source(const ModelSourceConfig& config);
+ModelSource open_model_source(const std::filesystem::path& directory);
 
 // Of checkpoint.directory's disk.
 struct SaveNeeds {
@@ -54,6 +57,7 @@ struct RunPlan {
   ModelSource model;
   std::unique_ptr<Corpus> corpus;
   std::unique_ptr<SampleStream> samples;
+  std::optional<ResumePoint> resume;  // the model is then the checkpoint's
   NumericsRecord numerics;
   PageBudget pages;
   bool packed = false;  // sequences may hold several documents
@@ -66,8 +70,10 @@ struct RunPlan {
 };
 
 // Opens and checks everything the configuration names. Throws Error; a run that does not fit is
-// refused by check_fits, so that a dry run may still show the numbers.
-RunPlan plan_run(const TrainConfig& config, Device& device);
+// refused by check_fits, so that a dry run may still show the numbers. A run that goes on from a
+// checkpoint needs nothing of the model it began with.
+RunPlan plan_run(const TrainConfig& config, Device& device,
+                 std::optional<ResumePoint> resume = std::nullopt);
 // Throws Error with the numbers and what to change if the device, the host or the disk has not
 // enough.
 void check_fits(const RunPlan& plan);

@@ -1,20 +1,31 @@
 #include "train/same_run.h"
 
+#include <fmt/ranges.h>
+
+#include <string_view>
+#include <vector>
+
 #include "base/error.h"
 #include "base/log.h"
 #include "data/corpus_digest.h"
+#include "train/config_table.h"
 
 namespace longstride {
 namespace {
 
 // Settings that decide what the run computes.
 constexpr std::pair<const char*, const char*> kFixedKeys[] = {
-    {"model", "path"},          {"model", "preset"},     {"model", "dtype"},
-    {"model", "window"},        {"data", "format"},      {"data", "document_token"},
-    {"data", "pack"},           {"data", "shuffle"},     {"training", "context"},
-    {"training", "chunk"},      {"training", "page"},    {"training", "batch"},
-    {"training", "seed"},       {"numerics", "compute"}, {"numerics", "kv_gradient_dtype"},
-    {"numerics", "determinism"}};
+    {"model", "preset"},         {"model", "dtype"},
+    {"model", "window"},         {"data", "format"},
+    {"data", "document_token"},  {"data", "pack"},
+    {"data", "shuffle"},         {"training", "context"},
+    {"training", "chunk"},       {"training", "page"},
+    {"training", "seed"},        {"numerics", "compute"},
+    {"numerics", "determinism"}, {"numerics", "kv_gradient_dtype"}};
+// Settings that may change and change the result.
+constexpr const char* kToldSections[] = {"optimizer", "schedule"};
+constexpr std::pair<const char*, const char*> kToldKeys[] = {{"training", "batch"},
+                                                             {"training", "steps"}};
 // Where the data lie does not, as long as they are the same.
 constexpr const char* kDataPaths[] = {"path", "document_index", "loss_mask"};
 
@@ -40,18 +51,12 @@ struct Compared {
   }
 };
 
-}  // namespace
-
-void check_same_run(const RunPlan& plan, const TrainState& saved,
-                    const std::filesystem::path& directory) {
-  const OrderedJson config = config_to_json(plan.config);
-  const auto compared = [&](const char* section, const char* key) {
-    return Compared{section, key, value_at(config, section, key),
-                    value_at(saved.config, section, key)};
-  };
-  for (const auto& [section, key] : kFixedKeys)
-    if (const Compared c = compared(section, key); !c.same()) c.refuse(directory);
-
+// The same data may lie elsewhere; other data in the old place are told, since somebody may have
+// mended them.
+template <class ComparedOf>
+void check_same_data(const RunPlan& plan, const ComparedOf& compared,
+                     const std::filesystem::path& directory) {
+  const TrainState& saved = plan.resume->state;
   bool same_paths = true, as_many = true;
   for (const char* key : kDataPaths) {
     const Compared path = compared("data", key);
@@ -65,9 +70,96 @@ void check_same_run(const RunPlan& plan, const TrainState& saved,
     return;
   for (const char* key : kDataPaths)
     if (const Compared path = compared("data", key); !path.same()) path.refuse(directory);
-  // Somebody may have mended them.
   log_warning("data.path {} holds other data than when {} was saved: the run goes on with these",
               compared("data", "path").now->dump(), directory.string());
+}
+
+// Entries of config.json that say nothing of the arithmetic. Types are compared tensor by tensor.
+constexpr const char* kIdleEntries[] = {"dtype", "torch_dtype", "_name_or_path",
+                                        "transformers_version", "architectures"};
+
+void check_same_config(Json now, Json then, const std::filesystem::path& path,
+                       const std::filesystem::path& directory) {
+  for (const char* key : kIdleEntries) {
+    now.erase(key);
+    then.erase(key);
+  }
+  for (const Json* a : {&now, &then})
+    for (const auto& [key, value] : a->items()) {
+      const auto text = [&, &key = key](const Json& json) {
+        return json.contains(key) ? json.at(key).dump() : std::string("not there");
+      };
+      if (text(now) == text(then)) continue;
+      throw Error(
+          fmt::format("{} is {} in {}, but the checkpoint {} was made with a model where it is {}",
+                      key, text(now), (path / "config.json").string(), directory.string(),
+                      text(then)),
+          "put the old value back to resume, or start a new run in another checkpoint.directory "
+          "(with this checkpoint as model.path, and the new value in its config.json)");
+    }
+}
+
+void check_same_tensors(const ModelDirectory& now, const ModelDirectory& then) {
+  const std::vector<DType> a = now.dtypes(), b = then.dtypes();
+  if (a.size() == b.size() && a == b) return;
+  throw Error(fmt::format("the weights in {} are not those that {} was made from: their number or "
+                          "types differ",
+                          now.path().string(), then.path().string()),
+              "name the model that the run began with as model.path, or start a new run in another "
+              "checkpoint.directory");
+}
+
+// Another path to the same model is the same model; and where it is gone, the checkpoint has all
+// that is needed.
+void check_same_model(const RunPlan& plan) {
+  const std::filesystem::path& path = plan.config.model.path;
+  if (path.empty()) return;
+  std::optional<ModelDirectory> base;
+  try {
+    base.emplace(ModelDirectory::open(path));
+  } catch (const Error& e) {
+    log_info("model.path cannot be read ({}); the checkpoint has all that is needed", e.what());
+    return;
+  }
+  check_same_config(base->config().raw, plan.model.config.raw, path, plan.resume->directory);
+  check_same_tensors(*base, *plan.model.directory);
+}
+
+}  // namespace
+
+void check_same_run(const RunPlan& plan) {
+  LS_CHECK(plan.resume.has_value(), "nothing to compare with");
+  const TrainState& saved = plan.resume->state;
+  const std::filesystem::path& directory = plan.resume->directory;
+  const OrderedJson config = config_to_json(plan.config);
+  const auto compared = [&](const char* section, const char* key) {
+    return Compared{section, key, value_at(config, section, key),
+                    value_at(saved.config, section, key)};
+  };
+  for (const auto& [section, key] : kFixedKeys)
+    if (const Compared c = compared(section, key); !c.same()) c.refuse(directory);
+  check_same_model(plan);
+
+  std::vector<std::string> changes;
+  const auto tell = [&](const char* section, const char* key) {
+    if (const Compared c = compared(section, key); !c.same())
+      changes.push_back(fmt::format("{}.{} from {} to {}", section, key,
+                                    c.then ? c.then->dump() : "nothing",
+                                    c.now ? c.now->dump() : "nothing"));
+  };
+  for (const ConfigKey& key : config_keys())
+    for (const char* section : kToldSections)
+      if (std::string_view(section) == key.section) tell(key.section, key.key);
+  for (const auto& [section, key] : kToldKeys) tell(section, key);
+  if (!changes.empty())
+    log_info("changed since {}: {}", directory.string(), fmt::join(changes, ", "));
+  if (saved.next_is_nonfinite)
+    log_warning(
+        "{} was saved because the step after it was not finite; --resume=DIR goes on from an "
+        "earlier one",
+        directory.string());
+
+  check_same_data(plan, compared, directory);
 }
 
 }  // namespace longstride

@@ -40,6 +40,32 @@ bool is_backward(TaskKind kind) {
          kind == TaskKind::kEmbedBackward;
 }
 
+// Arithmetic of a task, up to a factor: products of the layer, and attention by what it visits.
+double work_of(const ModelConfig& config, const SequenceLayout& layout, const Task& task) {
+  const auto tokens = static_cast<double>(layout.chunk_size(task.chunk)),
+             hidden = static_cast<double>(config.hidden_size);
+  if (task.kind == TaskKind::kHead)
+    return 3 * tokens * hidden * static_cast<double>(config.vocabulary);
+  if (task.layer < 0) return 0;
+  const auto heads = static_cast<double>(config.query_heads * config.head_size),
+             kv = static_cast<double>(config.kv_heads * config.head_size);
+  if (task.only_kv) return 2 * tokens * hidden * kv;
+  const double products =
+      tokens * hidden * (2 * heads + 2 * kv + 3 * static_cast<double>(config.ffn_size));
+  const double keys = static_cast<double>(task.visited.size() * layout.page_tokens);
+  const double attention = 2 * tokens * heads * std::max(tokens / 2, keys - tokens / 2);
+  return task.kind == TaskKind::kLayerBackward ? 2 * products + 2.5 * attention
+                                               : products + attention;
+}
+
+double work_of(const ModelConfig& config, const SequenceLayout& layout,
+               const StepSchedule& schedule) {
+  double work = 0;
+  for (const Episode& episode : schedule.episodes)
+    for (const Task& task : episode.tasks) work += work_of(config, layout, task);
+  return std::max(work, 1.0);
+}
+
 }  // namespace
 
 NumericsRecord choose_numerics(Device& device, const ModelConfig& config, std::int64_t chunk_tokens,
@@ -139,7 +165,8 @@ const ops::KernelChoices& StepRunner::choose_kernels(const std::function<bool()>
 }
 
 SequenceResult StepRunner::run(const SequenceInput& input, double scale,
-                               const std::function<bool()>& should_stop) {
+                               const std::function<bool()>& should_stop,
+                               const OnSequenceProgress& on_progress) {
   const SequenceLayout layout{static_cast<std::int64_t>(input.tokens.size()),
                               numerics_.chunk_tokens,
                               numerics_.page_tokens,
@@ -157,17 +184,27 @@ SequenceResult StepRunner::run(const SequenceInput& input, double scale,
   store_->take_times();  // since then
   PhaseClock clock(device_.stream());
   StepTrace trace(device_.stream());
+  const double all_work = on_progress ? work_of(config_, layout, schedule) : 1.0;
+  double done = 0;
   try {
     for (const Episode& episode : schedule.episodes) {
       trace.enter(episode);
       const PlacedEpisode& placed = plan_.episodes.at({episode.kind, episode.chunks});
       workspace_.start_replay(arena_->data(), placed.trace, placed.placement.offsets);
       for (const Task& task : episode.tasks) {
-        if (task.kind == TaskKind::kEmbed && should_stop && should_stop())
-          throw Interrupted("stopped between chunks");
-        clock.enter(is_backward(task.kind)                 ? result.backward_s
-                    : episode.kind == EpisodeKind::kReplay ? result.recompute_s
-                                                           : result.forward_s);
+        if (should_stop && should_stop()) throw Interrupted("stopped between two tasks");
+        const bool backward = is_backward(task.kind),
+                   recompute = !backward && episode.kind == EpisodeKind::kReplay;
+        clock.enter(backward    ? result.backward_s
+                    : recompute ? result.recompute_s
+                                : result.forward_s);
+        if (on_progress) {
+          on_progress({backward    ? "backward"
+                       : recompute ? "recompute"
+                                   : "forward",
+                       task.chunk, layout.chunks(), done / all_work});
+          done += work_of(config_, layout, task);
+        }
         const TraceSpan span = trace.task(task);
         runner_->run(task);
         device_.stream().pace();

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string_view>
 
 #include "base/error.h"
 #include "train/chunk_runner.h"
@@ -21,6 +22,14 @@ struct SequenceResult {
   PageTimes move_times;
   std::int64_t nonfinite_chunk = -1;  // the first with a loss that is not finite; -1: none
 };
+
+// How far a sequence is. On a device that runs behind its caller, what has been asked for.
+struct SequenceProgress {
+  std::string_view phase;  // "forward", "recompute" or "backward"
+  std::int64_t chunk = 0, chunks = 0;
+  double done = 0;  // share of the sequence's arithmetic
+};
+using OnSequenceProgress = std::function<void(const SequenceProgress&)>;
 
 // Thrown out of run() when `should_stop` said so; gradients hold a partial sum, weights are
 // untouched.
@@ -56,10 +65,11 @@ class StepRunner {
   StepRunner& operator=(const StepRunner&) = delete;
   ~StepRunner();
 
-  // Forward and backward of one sequence: gradients += scale * d(sum of counted losses). Asks
-  // should_stop between chunks.
+  // Forward and backward of one sequence: gradients += scale * d(sum of counted losses). Before
+  // every task it asks should_stop and tells on_progress.
   SequenceResult run(const SequenceInput& input, double scale,
-                     const std::function<bool()>& should_stop = nullptr);
+                     const std::function<bool()>& should_stop = nullptr,
+                     const OnSequenceProgress& on_progress = nullptr);
 
   // Measures, on a short sequence of noise, what the device can choose among and the record does
   // not name yet, and remembers it for other runs (train/kernel_cache.h). Gives all choices, for

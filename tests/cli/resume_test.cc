@@ -145,7 +145,6 @@ TEST(Resume, WithAChangedSettingIsRefusedByName) {
                                                {"training.chunk", "128", "64"},
                                                {"training.page", "32", "16"},
                                                {"training.context", "512", "256"},
-                                               {"training.batch", "2", "1"},
                                                {"data.path", "other.bin", "tokens.bin"},
                                                {"data.shuffle", "false", "true"},
                                                {"model.preset", "tiny-qwen2", "tiny-llama"}}) {

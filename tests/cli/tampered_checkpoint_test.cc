@@ -79,12 +79,12 @@ TEST_F(TamperedCheckpoint, AMissingState) {
                       {"out/step-3: no state/state.json", "no checkpoint to resume from"}));
 }
 
-TEST_F(TamperedCheckpoint, TheOneBeforeCanBeUsed) {
+TEST_F(TamperedCheckpoint, TheOneBeforeIsUsed) {
   ASSERT_TRUE(ended(run_.train({"--resume"}), 0));
   flip_byte(run_.path("out/step-6/model.safetensors"));
-  ASSERT_TRUE(refused(run_.train({"--resume"}), {"out/step-6 is damaged"}));
-  fs::remove_all(run_.path("out/step-6"));
-  EXPECT_TRUE(ended(run_.train({"--resume"}), 0, {"resuming after step 3", "saved out/step-6"}));
+  EXPECT_TRUE(ended(run_.train({"--resume"}), 0,
+                    {"warning: checkpoint out/step-6 is damaged", "passed over",
+                     "resuming after step 3", "saved out/step-6"}));
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ TEST(Train, WritesCheckpointsAndMetrics) {
   const RunDirectory run;
   const ProgramResult result = run.train();
   ASSERT_TRUE(ended(result, 0,
-                    {"step 1/6 | loss 5.", "step 6/6 | loss ", " tok/s", "saved out/step-3",
+                    {"step 1/6  loss 5.", "step 6/6  loss ", " tok/s", "saved out/step-3",
                      "saved out/step-6", "KV pages", "together"}));
   EXPECT_EQ(run.names("out"), (Names{"metrics.jsonl", "step-3", "step-6"}));
   EXPECT_EQ(run.names("out/step-6"),
@@ -29,6 +29,10 @@ TEST(Train, WritesCheckpointsAndMetrics) {
     for (const char* key : {"loss",
                             "gradient_norm",
                             "accuracy",
+                            "epoch",
+                            "sample",
+                            "elapsed",
+                            "seconds_left",
                             "seconds",
                             "seconds_forward",
                             "seconds_recompute",
@@ -90,7 +94,7 @@ TEST(Train, SkipsStepsThatAreNotFinite) {
   const ProgramResult result = run.train(
       {"--optimizer.learning_rate=1e36", "--optimizer.clip_norm=0", "--checkpoint.every=1",
        "--training.nonfinite=skip", "--training.steps=3", "--checkpoint.keep=0"});
-  ASSERT_TRUE(ended(result, 0, {"the step is skipped", "step 3/3", "| skipped"}));
+  ASSERT_TRUE(ended(result, 0, {"the step is skipped", "step 3/3", "  skipped"}));
   EXPECT_EQ(run.read("out/step-1/model.safetensors"), run.read("out/step-3/model.safetensors"));
   const std::vector<Json> lines = run.metrics();
   EXPECT_FALSE(lines[0].at("skipped").get<bool>());

@@ -70,7 +70,8 @@ TrainConfig run_of(const fs::path& directory, const std::string& output, int ste
 
 std::vector<double> losses_of(const TrainConfig& config, bool resume) {
   const auto device = make_cuda_device();
-  Trainer trainer(plan_run(config, *device), *device, resume);
+  Trainer trainer(
+      plan_run(config, *device, find_resume_point(config.checkpoint.directory, {resume})), *device);
   std::vector<double> losses;
   TrainCallbacks callbacks;
   callbacks.on_step = [&](const StepReport& report) { losses.push_back(report.loss); };

@@ -84,19 +84,35 @@ TEST_F(ProgressBarTest, AnUnfinishedBarEndsItsLine) {
 TEST_F(ProgressBarTest, PlainLinesAtIntervals) {
   ProgressBar bar(plain(), sink(), clock());
   bar.update(1, "step 1");
-  EXPECT_EQ(take(), "step 1\n");
-  pass(9);
+  EXPECT_EQ(take(), "") << "whoever is quick needs none";
+  pass(61);
   bar.update(2, "step 2");
-  EXPECT_EQ(take(), "");
-  pass(2);
-  bar.update(3, "step 3");
-  EXPECT_EQ(take(), "step 3\n");
+  EXPECT_EQ(take(), "step 2\n");
+  pass(30);
   bar.print_line("saved");
   EXPECT_EQ(take(), "saved\n");
+  pass(31);
+  bar.update(3, "step 3");
+  EXPECT_EQ(take(), "") << "another line was less than an interval ago";
+  pass(30);
   bar.update(10, "step 10");
   EXPECT_EQ(take(), "step 10\n");
   bar.finish();
   EXPECT_EQ(take(), "");
+}
+
+TEST_F(ProgressBarTest, IsTakenOffTheTerminal) {
+  ProgressBar bar(terminal(), sink(), clock());
+  bar.clear();
+  EXPECT_EQ(take(), "");
+  bar.update(1, "a");
+  take();
+  bar.clear();
+  EXPECT_EQ(take(), "\r\x1b[K");
+  bar.print_line("step");
+  EXPECT_EQ(take(), "step\n");
+  bar.update(2, "b");
+  EXPECT_EQ(take(), "\r[====                ]  20% b\x1b[K");
 }
 
 TEST_F(ProgressBarTest, ATotalOfZero) {

@@ -54,28 +54,44 @@ TEST(StepRecord, RatesOfAStepThatTookNoTime) {
 
 TEST(StepRecord, Line) {
   StepRecord r = example();
+  r.elapsed = 41.7;
   set_rates(r, 5e11);
   EXPECT_EQ(format_step_line(r),
-            "step 12/100 | loss 3.2188 | grad 1.204 | lr 1.00e-04 | 1.76 GiB (22%) | 4096 tok/s | "
-            "0.2500 TFLOP/s");
+            "step 12/100  loss 3.2188  grad 1.20  lr 1.0e-04  4096 tok/s  1.8 GiB  0:41");
+  r.seconds_left = 4205;
   set_rates(r, 5e14, 1e15);
   EXPECT_EQ(format_step_line(r),
-            "step 12/100 | loss 3.2188 | grad 1.204 | lr 1.00e-04 | 1.76 GiB (22%) | 4096 tok/s | "
-            "250 TFLOP/s | MFU 25.0%");
+            "step 12/100  loss 3.2188  grad 1.20  lr 1.0e-04  4096 tok/s  0:41<1:10:05");
+  r.step = r.total_steps = 1;
+  EXPECT_EQ(format_step_line(r),
+            "step 1/1  loss 3.2188  grad 1.20  lr 1.0e-04  4096 tok/s  MFU 25%  0:41<1:10:05");
+  r.skipped = true;
+  r.loss = r.gradient_norm = NAN;
+  EXPECT_NE(format_step_line(r).find("loss nan  skipped"), std::string::npos);
 }
 
-TEST(StepRecord, LineTellsOfPagesThatMoved) {
+TEST(StepRecord, TheLineFits80Columns) {
   StepRecord r = example();
-  EXPECT_EQ(format_step_line(r).find("pages"), std::string::npos);
-  r.moved_out = 1LL << 30;
-  r.moved_in = 5LL << 29;
-  EXPECT_NE(format_step_line(r).find(" | pages 1.00 GiB out, 2.50 GiB in"), std::string::npos);
+  for (const double big : {1.0, 1e3, 1e6})
+    for (const bool skipped : {false, true}) {
+      r.step = static_cast<std::int64_t>(big);
+      r.total_steps = 10 * r.step;
+      r.elapsed = 3.0 * big;
+      r.seconds_left = 10.0 * big;
+      r.gradient_norm = big / 3;
+      r.tokens_per_s = 0.7 * big;
+      r.mfu = 0.5;
+      r.skipped = skipped;
+      EXPECT_LE(format_step_line(r).size(), 80u) << format_step_line(r);
+    }
 }
 
-TEST(StepRecord, LineWithoutLimit) {
-  StepRecord r = example();
-  r.memory_limit = 0;
-  EXPECT_NE(format_step_line(r).find("1.76 GiB |"), std::string::npos);
+TEST(StepRecord, Durations) {
+  EXPECT_EQ(format_duration(0.4), "0:00");
+  EXPECT_EQ(format_duration(65), "1:05");
+  EXPECT_EQ(format_duration(3605), "1:00:05");
+  EXPECT_EQ(format_duration(2 * 86400 + 3605), "2d01h");
+  EXPECT_EQ(timestamp().size(), std::string("2026-01-31T12:00:00.123Z").size());
 }
 
 TEST(StepRecord, Json) {

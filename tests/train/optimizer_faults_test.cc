@@ -44,8 +44,11 @@ class OptimizerFaults : public ::testing::Test {
     return options;
   }
   std::filesystem::path save(Trained& trained, std::int64_t step) {
-    return save_checkpoint(out_.path(), {.step = step, .config = OrderedJson::object()}, config_,
-                           trained.weights, *trained.optimizer, std::nullopt, 0);
+    TrainState state;
+    state.step = step;
+    state.config = OrderedJson::object();
+    return save_checkpoint(
+        out_.path(), {state, config_, tensors_in_place(trained.weights, *trained.optimizer), {}});
   }
 
   TempDirectory disk_, out_;

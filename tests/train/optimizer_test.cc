@@ -154,9 +154,12 @@ TEST(OptimizerTest, CheckpointsFitEveryPlace) {
       Trained saving(*device, config, dtype, from);
       saving.update(1, 3);
       const std::int64_t before = device->allocated_bytes();
+      TrainState state;
+      state.step = 3;
+      state.config = OrderedJson::object();
       const std::filesystem::path saved =
-          save_checkpoint(directory.path(), {.step = 3, .config = OrderedJson::object()}, config,
-                          saving.weights, *saving.optimizer, std::nullopt, 0);
+          save_checkpoint(directory.path(),
+                          {state, config, tensors_in_place(saving.weights, *saving.optimizer), {}});
       EXPECT_EQ(device->allocated_bytes(), before);
       const std::string file = read_text(saved / "state/optimizer.safetensors");
       if (first_file.empty()) first_file = file;

@@ -24,7 +24,7 @@ RunPlan plan_of(const SaveCase& c, const std::filesystem::path& directory) {
   plan.config.checkpoint = {directory, c.every, c.keep};
   plan.needs.weights = ParameterSet::bytes_needed(plan.model.config, plan.model.dtypes);
   for (const std::int64_t step : c.saved)
-    std::filesystem::create_directories(directory / fmt::format("step-{}", step));
+    std::filesystem::create_directories(directory / fmt::format("step-{}", step) / "state");
   plan_saves(plan);
   return plan;
 }

@@ -97,7 +97,7 @@ TEST(StepTrace, EndsWhereAnInterruptionEndsIt) {
   trace_spans().start();
   int asked = 0;
   EXPECT_THROW(
-      runner.run({c.tokens, c.targets, c.document_starts}, 1, [&] { return ++asked == 3; }),
+      runner.run({c.tokens, c.targets, c.document_starts}, 1, [&] { return ++asked == 7; }),
       Interrupted);
   const TraceSpans::Recorded recorded = trace_spans().stop();
   EXPECT_EQ(by_name(recorded.spans, TraceTrack::kCompute).size(), 2u * 3u);

@@ -1,0 +1,67 @@
+// A snapshot holds what was there when it was taken, as far as host memory allowed a copy.
+#include "train/save_snapshot.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "model/presets.h"
+
+namespace longstride {
+namespace {
+
+class SnapshotTest : public ::testing::Test {
+ protected:
+  SnapshotTest() { initialize_random(weights_, config_, 1); }
+
+  std::string bytes_of(const CheckpointTensors& tensors) const {
+    std::string all;
+    const ByteSink sink = [&](std::span<const std::byte> bytes) {
+      all.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    };
+    for (std::int64_t i = 0; i < weights_.size(); ++i) {
+      tensors.weights.read(i, sink);
+      for (const StatePart part :
+           {StatePart::kFirstMoment, StatePart::kSecondMoment, StatePart::kMaster})
+        if (part != StatePart::kMaster || tensors.has_masters) tensors.read_state(part, i, sink);
+    }
+    return all;
+  }
+  void update() {
+    ParameterSet gradients(*device_, config_, DType::kF32, "gradients");
+    for (std::int64_t i = 0; i < gradients.size(); ++i) {
+      auto* g = static_cast<float*>(gradients.view(i).data());
+      std::fill_n(g, gradients.view(i).elements(), 0.5f);
+    }
+    optimizer_.update(gradients, 1e-2, 1.0, 1);
+  }
+
+  const ModelConfig config_ = find_preset("tiny-llama");
+  const std::unique_ptr<Device> device_ = make_cpu_device();
+  ParameterSet weights_{*device_, config_, DType::kBF16, "weights"};
+  Optimizer optimizer_{config_, weights_, {}, {}};
+};
+
+TEST_F(SnapshotTest, OfEverythingStaysAsItWas) {
+  const std::int64_t all = snapshot_bytes(weights_, optimizer_);
+  const std::string before = bytes_of(tensors_in_place(weights_, optimizer_));
+  EXPECT_EQ(std::ssize(before), all);
+  const auto snapshot = SaveSnapshot::take(weights_, optimizer_, all);
+  ASSERT_NE(snapshot, nullptr);
+  EXPECT_TRUE(snapshot->detached());
+  update();
+  EXPECT_TRUE(bytes_of(snapshot->tensors()) == before);
+  EXPECT_FALSE(bytes_of(tensors_in_place(weights_, optimizer_)) == before);
+}
+
+TEST_F(SnapshotTest, WithoutRoomIsReadWhereItLives) {
+  const auto snapshot =
+      SaveSnapshot::take(weights_, optimizer_, snapshot_bytes(weights_, optimizer_) - 1);
+  ASSERT_NE(snapshot, nullptr);
+  EXPECT_FALSE(snapshot->detached());
+  update();
+  EXPECT_TRUE(bytes_of(snapshot->tensors()) == bytes_of(tensors_in_place(weights_, optimizer_)));
+}
+
+}  // namespace
+}  // namespace longstride
