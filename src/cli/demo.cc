@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <deque>
 #include <filesystem>
 #include <memory>
 
@@ -14,6 +13,7 @@
 #include "base/thread_pool.h"
 #include "cli/commands.h"
 #include "cli/demo_task.h"
+#include "cli/recall_goal.h"
 #include "cli/record.h"
 #include "cli/suggest.h"
 #include "observe/metrics_file.h"
@@ -57,35 +57,10 @@ TrainConfig demo_config(const fs::path& out, const RecallTask& task, const Recal
   return c;
 }
 
-// Whether recall is good enough to stop, over the last steps with documents as long as the context.
-class Learnt {
- public:
-  void add(const StepReport& report) {
-    last_.push_back(report);
-    if (last_.size() > kSteps) last_.pop_front();
-  }
-  bool enough() const { return last_.size() == kSteps && recall() >= kEnough; }
-  double recall() const {
-    std::int64_t correct = 0, counted = 0;
-    for (const StepReport& report : last_) {
-      correct += report.correct;
-      counted += report.counted;
-    }
-    return counted == 0 ? 0 : static_cast<double>(correct) / static_cast<double>(counted);
-  }
-  std::size_t steps() const { return last_.size(); }
-
-  static constexpr double kEnough = 0.995;
-
- private:
-  static constexpr std::size_t kSteps = 8;
-  std::deque<StepReport> last_;
-};
-
 struct Trained {
   fs::path saved;
   std::int64_t steps = 0;
-  Learnt learnt;
+  RecallGoal goal;  // over the steps with documents as long as the context
 };
 
 Trained train_recall(const TrainConfig& config, const RecallTask& task, Device& device) {
@@ -103,35 +78,35 @@ Trained train_recall(const TrainConfig& config, const RecallTask& task, Device& 
     const std::int64_t now = document_length(task, report.step - 1, steps);
     if (now != length) bar.print_line(fmt::format("  documents of {} tokens", now));
     length = now;
-    if (length == task.context) result.learnt.add(report);
+    if (length == task.context) result.goal.add_step(report.correct, report.counted);
     result.steps = report.step;
     const std::string text = fmt::format("loss {:.3f}  recall {:3.0f}%  {:.0f} tokens/s",
                                          record.loss, 100 * record.accuracy, record.tokens_per_s);
-    if (report.step == 1 || report.step % every == 0 || result.learnt.enough())
+    if (report.step == 1 || report.step % every == 0 || result.goal.reached())
       bar.print_line(fmt::format("  step {:>4}   {}", report.step, text));
     // Off a terminal the lines above are all there is to say.
     if (terminal) bar.update(report.step, text);
   };
   callbacks.on_save = [&](const fs::path& path) { result.saved = path; };
-  callbacks.should_stop = [&] { return result.learnt.enough(); };
+  callbacks.should_stop = [&] { return result.goal.reached(); };
   trainer.run(callbacks);
   bar.finish();
   return result;
 }
 
 void show_outcome(const Trained& trained, const RecallTask& task) {
-  const Learnt& learnt = trained.learnt;
-  if (learnt.enough())
+  const RecallGoal& goal = trained.goal;
+  if (goal.reached())
     fmt::print("\nLearnt after {} steps: {:.1f}% of the answers", trained.steps,
-               100 * learnt.recall());
-  else if (learnt.steps() > 0)
+               100 * goal.recall());
+  else if (goal.steps() > 0)
     fmt::print("\nNot learnt in {} steps (--steps gives it more): {:.1f}% of the answers",
-               trained.steps, 100 * learnt.recall());
+               trained.steps, 100 * goal.recall());
   else
     return;  // never saw documents of that length
   fmt::print(
       " in the last {} steps are right, each in a document\nof {} tokens that was new to it.\n",
-      learnt.steps(), task.context);
+      goal.steps(), task.context);
   std::fflush(stdout);
 }
 
