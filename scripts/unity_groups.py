@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Groups sources that can be compiled as one: what they include is then read once.
 
-  scripts/unity_groups.py FILE…   prints "GROUP FILE" for each; files of one folder alone share a group
+  scripts/unity_groups.py STEM FILE…   writes STEM-0.cc and so on, which include the files, and prints their names
+
+Files of one folder alone share a group.
 
 Two files that define the same name outside of classes (helpers in anonymous namespaces, above all) stay apart. That is
 read off the text, since the project's form begins such definitions in the first column.
@@ -10,6 +12,7 @@ import os
 import re
 import sys
 
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MOST_LINES = 2500  # of a group: several are compiled at once
 TYPE = re.compile(r"(?:template\s*<.*>\s*)?(?:struct|class|enum class|enum|union|using|#define)\s+(\w+)")
 # A function or a variable: the last name before what begins its parameters, its value or its size.
@@ -39,12 +42,31 @@ def unity_groups(files):
     return [group[3] for group in groups]
 
 
+def include_line(path):
+    """As the project includes its files: the same text wherever the sources lie, for the compiler's cache."""
+    name = os.path.relpath(path, ROOT)
+    return f'#include "{name.removeprefix("src/")}"\n'
+
+
+def write_groups(stem, files):
+    for number, group in enumerate(unity_groups(files)):
+        name, text = f"{stem}-{number}.cc", "".join(map(include_line, group))
+        os.makedirs(os.path.dirname(name), exist_ok=True)
+        try:
+            with open(name, encoding="utf-8") as file:
+                unchanged = file.read() == text
+        except FileNotFoundError:
+            unchanged = False
+        if not unchanged:  # else what was compiled from it is still good
+            with open(name, "w", encoding="utf-8") as file:
+                file.write(text)
+        print(name)
+
+
 def main():
-    if len(sys.argv) < 2:
+    if len(sys.argv) < 3:
         sys.exit(__doc__)
-    for number, group in enumerate(unity_groups(sys.argv[1:])):
-        for path in group:
-            print(number, path)
+    write_groups(sys.argv[1], sys.argv[2:])
 
 
 if __name__ == "__main__":
