@@ -9,7 +9,7 @@ if(NOT LONGSTRIDE_CUDA STREQUAL "OFF")
       set(CMAKE_CUDA_COMPILER ${LS_NVCC})
     endif()
   endif()
-  # Machine code for Hopper, and for everything from sm_80 on code that the driver finishes.
+  # Machine code for Hopper, and for everything from sm_80 on code that the driver finishes; scripts/build says the same.
   set(CMAKE_CUDA_ARCHITECTURES 80 90a-real CACHE STRING "GPUs to compile for")
   if(CMAKE_CUDA_COMPILER)
     enable_language(CUDA)

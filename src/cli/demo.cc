@@ -1,5 +1,7 @@
 // longstride demo: trains a small model to recall facts from thousands of tokens back, then shows
 // what one step needs at growing contexts.
+#include <unistd.h>
+
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -11,7 +13,9 @@
 #include "base/thread_pool.h"
 #include "cli/commands.h"
 #include "cli/demo_task.h"
+#include "cli/recall_goal.h"
 #include "cli/record.h"
+#include "cli/suggest.h"
 #include "observe/metrics_file.h"
 #include "observe/process_memory.h"
 #include "observe/progress_bar.h"
@@ -24,7 +28,7 @@ namespace fs = std::filesystem;
 
 struct Options {
   std::string out = "demo-out";
-  std::int64_t steps = 360, seed = 1;
+  std::int64_t steps = 300, seed = 1;
   RecallTask task;
   double learning_rate = 3e-3;
   bool skip_contexts = false;
@@ -53,26 +57,57 @@ TrainConfig demo_config(const fs::path& out, const RecallTask& task, const Recal
   return c;
 }
 
-fs::path train_recall(const TrainConfig& config, Device& device) {
+struct Trained {
+  fs::path saved;
+  std::int64_t steps = 0;
+  RecallGoal goal;  // over the steps with documents as long as the context
+};
+
+Trained train_recall(const TrainConfig& config, const RecallTask& task, Device& device) {
   Trainer trainer(plan_run(config, device), device);
   MetricsFile metrics(config.metrics.file, 0);
   ProgressBar bar(config.training.steps);
-  fs::path saved;
+  const bool terminal = ::isatty(STDERR_FILENO) == 1;
+  const std::int64_t steps = config.training.steps, every = std::max<std::int64_t>(1, steps / 15);
+  Trained result;
+  std::int64_t length = 0;
   TrainCallbacks callbacks;
-  const std::int64_t every = std::max<std::int64_t>(1, config.training.steps / 12);
   callbacks.on_step = [&](const StepReport& report) {
     const StepRecord record = make_record(report, trainer.plan());
     metrics.append(record);
+    const std::int64_t now = document_length(task, report.step - 1, steps);
+    if (now != length) bar.print_line(fmt::format("  documents of {} tokens", now));
+    length = now;
+    if (length == task.context) result.goal.add_step(report.correct, report.counted);
+    result.steps = report.step;
     const std::string text = fmt::format("loss {:.3f}  recall {:3.0f}%  {:.0f} tokens/s",
                                          record.loss, 100 * record.accuracy, record.tokens_per_s);
-    if (report.step == 1 || report.step % every == 0)
+    if (report.step == 1 || report.step % every == 0 || result.goal.reached())
       bar.print_line(fmt::format("  step {:>4}   {}", report.step, text));
-    bar.update(report.step, text);
+    // Off a terminal the lines above are all there is to say.
+    if (terminal) bar.update(report.step, text);
   };
-  callbacks.on_save = [&](const fs::path& path) { saved = path; };
+  callbacks.on_save = [&](const fs::path& path) { result.saved = path; };
+  callbacks.should_stop = [&] { return result.goal.reached(); };
   trainer.run(callbacks);
   bar.finish();
-  return saved;
+  return result;
+}
+
+void show_outcome(const Trained& trained, const RecallTask& task) {
+  const RecallGoal& goal = trained.goal;
+  if (goal.reached())
+    fmt::print("\nLearnt after {} steps: {:.1f}% of the answers", trained.steps,
+               100 * goal.recall());
+  else if (goal.steps() > 0)
+    fmt::print("\nNot learnt in {} steps (--steps gives it more): {:.1f}% of the answers",
+               trained.steps, 100 * goal.recall());
+  else
+    return;  // never saw documents of that length
+  fmt::print(
+      " in the last {} steps are right, each in a document\nof {} tokens that was new to it.\n",
+      goal.steps(), task.context);
+  std::fflush(stdout);
 }
 
 struct ContextRow {
@@ -131,9 +166,14 @@ int demo(const Options& o) {
       "Each sequence states {} facts, then {} tokens of noise, then asks {} questions: the answers "
       "lie\n"
       "1,000 to {} tokens back. Chance is {:.0f}%. It runs in chunks of 1024 tokens, exactly as if "
-      "at once.\n\n",
+      "at once.\n"
+      "Documents grow: a sequence holds {} short ones at first, so that looking facts up is "
+      "learned "
+      "before\n"
+      "looking far. Where they get longer, recall may fall for some steps.\n\n",
       task.keys, task.context - task.keys - 2 * task.questions(task.context),
-      task.questions(task.context), task.context, 100.0 / static_cast<double>(task.values));
+      task.questions(task.context), task.context, 100.0 / static_cast<double>(task.values),
+      task.context / document_length(task, 0, o.steps));
   std::fflush(stdout);
   make_writable_directory(out);
   write_recall_model(out / "start", task, static_cast<std::uint64_t>(o.seed));
@@ -142,14 +182,15 @@ int demo(const Options& o) {
   write_file_atomic(out / "demo.toml", config_to_toml(demo_config(out, task, data, o)));
   const TrainConfig config =
       load_train_config(out / "demo.toml", {});  // as `train` will read it to go on
-  const fs::path saved = train_recall(config, *device);
+  const Trained trained = train_recall(config, task, *device);
+  show_outcome(trained, task);
 
   if (!o.skip_contexts) {
     fmt::print(
         "\nOne step of the same model at longer contexts (memory beyond weights and gradients):\n\n"
         "  {:>7}   {:<12} {:>9}   {:>11}   {:>11}   {:>11}   {:>13}\n",
         "context", "attention", "time", "workspace", "KV pages", "measured", "whole at once");
-    const ModelConfig model = ModelDirectory::open(saved).config();
+    const ModelConfig model = ModelDirectory::open(trained.saved).config();
     for (const ContextRow& row : {ContextRow{4096, 0}, {16384, 0}, {65536, 4096}})
       show_context(model, row, config.training.chunk, *device);
     fmt::print(
@@ -158,12 +199,15 @@ int demo(const Options& o) {
         "  in one chunk. The workspace stays the same at any context; what grows is pages of keys "
         "and values.\n");
   }
+  const std::string program = program_word(), saved = shell_word(trained.saved.string());
   fmt::print(
       "\nThe trained model, a Hugging Face directory:  {}\n\nTry next:\n"
-      "  longstride inspect {}\n"
-      "  longstride train {} --resume --training.steps={}\n"
-      "  longstride train examples/tiny.toml --dry-run\n",
-      saved.string(), saved.string(), (out / "demo.toml").string(), o.steps + 20);
+      "  {} inspect {}\n"
+      "  {} train {} --resume --training.steps={}\n",
+      trained.saved.string(), program, saved, program, shell_word((out / "demo.toml").string()),
+      trained.steps + 20);
+  if (const std::optional<std::string> example = example_word("tiny.toml"))
+    fmt::print("  {} train {} --dry-run\n", program, *example);
   return 0;
 }
 

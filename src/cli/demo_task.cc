@@ -96,10 +96,14 @@ void write_recall_model(const std::filesystem::path& directory, const RecallTask
 
 std::int64_t document_length(const RecallTask& task, std::int64_t sample, std::int64_t samples) {
   const double done = static_cast<double>(sample) / static_cast<double>(samples);
-  return done < 0.25   ? task.context / 64
-         : done < 0.4  ? task.context / 16
-         : done < 0.55 ? task.context / 4
-                       : task.context;
+  struct Phase {
+    double end;  // as a share of the samples
+    std::int64_t parts;
+  };
+  constexpr Phase kPhases[] = {{0.36, 64}, {0.4, 32}, {0.44, 16}, {0.48, 8}, {0.52, 4}, {0.58, 2}};
+  for (const Phase& phase : kPhases)
+    if (done < phase.end) return task.context / phase.parts;
+  return task.context;
 }
 
 RecallData write_recall_data(const std::filesystem::path& directory, const RecallTask& task,

@@ -19,8 +19,9 @@ struct RecallTask {
   std::int64_t keys = 16, values = 8, noise_tokens = 64;
   std::int64_t context = 4096;
   std::int64_t most_questions = 512;  // per document; keys repeat
+  // Half of a short document is noise too: it is no news when documents are long.
   std::int64_t questions(std::int64_t length) const {
-    return std::min(most_questions, (length - keys) / 2);
+    return std::min(most_questions, (length - keys) / 4);
   }
 
   std::int64_t vocabulary() const { return keys * values + keys + values + noise_tokens; }
@@ -31,7 +32,7 @@ void write_recall_model(const std::filesystem::path& directory, const RecallTask
                         std::uint64_t seed);
 
 // Documents grow: the first samples hold many short ones, so that looking up is learned before
-// looking far.
+// looking far. Then they get twice as long in small steps, up to the whole context.
 std::int64_t document_length(const RecallTask& task, std::int64_t sample, std::int64_t samples);
 
 // Token file (u32), loss mask and document index for `samples` samples of one context each.

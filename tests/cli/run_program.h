@@ -18,6 +18,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/where.h"
+
 namespace longstride {
 
 struct RunOptions {
@@ -39,7 +41,7 @@ class Program {
  public:
   explicit Program(const std::vector<std::string>& arguments, RunOptions options = {})
       : options_(std::move(options)), out_(std::tmpfile()), err_(std::tmpfile()) {
-    std::vector<std::string> words = {LS_BINARY};
+    std::vector<std::string> words = {program_path()};
     words.insert(words.end(), arguments.begin(), arguments.end());
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());

@@ -178,7 +178,7 @@ TEST(Train, DryRunLooksAtTheCheckpoints) {
 
 TEST(Train, TheTinyExampleChecksOut) {
   const RunDirectory run;
-  const std::string example = LS_SOURCE_DIR "/examples/tiny.toml";
+  const std::string example = source_directory() / "examples/tiny.toml";
   ASSERT_TRUE(ended(run.run({"train", example, "--dry-run", "--checkpoint.directory=out"}), 0,
                     {"1 x 2048 tokens in chunks of 512", "nothing was written"}));
   EXPECT_TRUE(run.nothing_written());
@@ -188,7 +188,7 @@ TEST(Train, TheFinetuneExampleChecksOut) {
   const RunDirectory run;
   run.write_model("model", changed_preset("tiny-qwen2", {{"vocab_size", 151936}}));
   ASSERT_TRUE(
-      ended(run.run({"train", LS_SOURCE_DIR "/examples/finetune.toml", "--dry-run",
+      ended(run.run({"train", source_directory() / "examples/finetune.toml", "--dry-run",
                      "--model.path=model", "--data.path=tokens.bin", "--checkpoint.directory=out"}),
             0, {"4 x 32768 tokens in chunks of 1024", "nothing was written"}));
   EXPECT_TRUE(run.nothing_written());

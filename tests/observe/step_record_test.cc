@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "base/files.h"
+#include "tests/where.h"
 
 namespace longstride {
 namespace {
@@ -120,7 +121,7 @@ TEST(StepRecord, JsonOfWhatIsNotFinite) {
 // docs/metrics.md lists the keys, all of them, in the order of the file.
 TEST(StepRecord, KeysAreDocumented) {
   std::vector<std::string> documented, written;
-  std::istringstream page(read_text(std::string(LS_SOURCE_DIR) + "/docs/metrics.md"));
+  std::istringstream page(read_text(source_directory() / "docs/metrics.md"));
   for (std::string line; std::getline(page, line);)
     if (line.starts_with("| `")) documented.push_back(line.substr(3, line.find('`', 3) - 3));
   const OrderedJson json = record_to_json(example());

@@ -10,6 +10,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "model/model_directory.h"
+#include "tests/where.h"
 #include "train/step.h"
 
 namespace longstride {
@@ -17,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kFixtures = fs::path(LS_SOURCE_DIR) / "tests" / "parity" / "fixtures";
+const fs::path kFixtures = source_directory() / "tests" / "parity" / "fixtures";
 
 std::vector<std::string> fixture_names() {
   std::vector<std::string> names;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/files.h"
+#include "tests/where.h"
 #include "train/config.h"
 #include "train/config_table.h"
 
@@ -31,7 +32,7 @@ TEST(ConfigDocument, EveryKeyHasItsSectionOnce) {
 
 // The page's tables, line by line. To update the page: LONGSTRIDE_UPDATE_DOCS=1 and run this test.
 TEST(ConfigDocument, DocumentedAsItIs) {
-  const fs::path page = fs::path(LS_SOURCE_DIR) / "docs/configuration.md";
+  const fs::path page = source_directory() / "docs/configuration.md";
   const std::string marker = "-->\n\n", text = read_text(page);
   const auto end_of_prose = text.find(marker);
   ASSERT_NE(end_of_prose, std::string::npos);
@@ -51,7 +52,7 @@ TEST(ConfigDocument, DocumentedAsItIs) {
 // The same the other way round, without the generator: what the page says of each key is what the
 // code does.
 TEST(ConfigDocument, EveryKeyIsInTheDocument) {
-  const std::string text = read_text(fs::path(LS_SOURCE_DIR) / "docs/configuration.md");
+  const std::string text = read_text(source_directory() / "docs/configuration.md");
   const OrderedJson defaults = config_to_json(TrainConfig{});
   std::size_t rows = 0;
   for (std::size_t at = text.find("\n| `"); at != std::string::npos;
@@ -78,12 +79,11 @@ TEST(ConfigDocument, EveryKeyIsInTheDocument) {
 }
 
 TEST(ConfigDocument, ExamplesAreValid) {
-  const TrainConfig tiny = load_train_config(fs::path(LS_SOURCE_DIR) / "examples/tiny.toml");
+  const TrainConfig tiny = load_train_config(source_directory() / "examples/tiny.toml");
   EXPECT_EQ(tiny.model.preset, "tiny-llama");
   EXPECT_EQ(tiny.data.format, "text");
-  const TrainConfig finetune =
-      load_train_config(fs::path(LS_SOURCE_DIR) / "examples/finetune.toml");
-  EXPECT_EQ(finetune.model.path, fs::path(LS_SOURCE_DIR) / "examples/model");
+  const TrainConfig finetune = load_train_config(source_directory() / "examples/finetune.toml");
+  EXPECT_EQ(finetune.model.path, source_directory() / "examples/model");
   EXPECT_EQ(finetune.training.context, 32768);
 }
 

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Groups sources that can be compiled as one: what they include is then read once.
+
+  scripts/unity_groups.py STEM FILE…   writes STEM-0.cc and so on, which include the files, and prints their names
+
+Files of one folder alone share a group.
+
+Two files that define the same name outside of classes (helpers in anonymous namespaces, above all) stay apart. That is
+read off the text, since the project's form begins such definitions in the first column.
+"""
+import os
+import re
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+MOST_LINES = 2500  # of a group: several are compiled at once
+TYPE = re.compile(r"(?:template\s*<.*>\s*)?(?:struct|class|enum class|enum|union|using|#define)\s+(\w+)")
+# A function or a variable: the last name before what begins its parameters, its value or its size.
+OTHER = re.compile(r"(?!return\b|namespace\b|typedef\b|#|//|TEST)[\w:][^=(){};/\"\[]*?[\s&*>](\w+)\s*[=({;\[]")
+
+
+def defined_names(text):
+    matches = [pattern.match(line) for line in text.splitlines() for pattern in (TYPE, OTHER)]
+    return {match.group(1) for match in matches if match} - {"namespace"}
+
+
+def unity_groups(files):
+    """Lists of files, each to be compiled as one."""
+    groups = []  # [folder, names, lines, files]
+    for path in sorted(files):
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        names, lines, folder = defined_names(text), text.count("\n"), os.path.dirname(path)
+        for group in groups:
+            if group[0] == folder and group[2] + lines <= MOST_LINES and not names & group[1]:
+                group[1] |= names
+                group[2] += lines
+                group[3].append(path)
+                break
+        else:
+            groups.append([folder, names, lines, [path]])
+    return [group[3] for group in groups]
+
+
+def include_line(path):
+    """As the project includes its files: the same text wherever the sources lie, for the compiler's cache."""
+    name = os.path.relpath(path, ROOT)
+    return f'#include "{name.removeprefix("src/")}"\n'
+
+
+def write_groups(stem, files):
+    for number, group in enumerate(unity_groups(files)):
+        name, text = f"{stem}-{number}.cc", "".join(map(include_line, group))
+        os.makedirs(os.path.dirname(name), exist_ok=True)
+        try:
+            with open(name, encoding="utf-8") as file:
+                unchanged = file.read() == text
+        except FileNotFoundError:
+            unchanged = False
+        if not unchanged:  # else what was compiled from it is still good
+            with open(name, "w", encoding="utf-8") as file:
+                file.write(text)
+        print(name)
+
+
+def main():
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    write_groups(sys.argv[1], sys.argv[2:])
+
+
+if __name__ == "__main__":
+    main()
