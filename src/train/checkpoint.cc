@@ -12,9 +12,6 @@ namespace longstride {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr int kFormat = 1;
-constexpr const char* kStateDirectory = "state";
-constexpr const char* kStateFile = "state.json";
 constexpr const char* kOptimizerFile = "optimizer.safetensors";
 
 // N of "step-N"; nothing for other names.
@@ -63,18 +60,12 @@ WrittenFile write_optimizer(const fs::path& path, const std::vector<ParameterSpe
 void drop_old(const fs::path& root, std::int64_t keep) {
   auto found = checkpoints_in(root);
   while (keep > 0 && static_cast<std::int64_t>(found.size()) > keep) {
-    std::error_code failed;
-    fs::remove_all(found.front().second, failed);
+    const std::error_code failed = remove_directory_whole(found.front().second);
     if (failed)
       log_warning("cannot remove the old checkpoint {}: {}", found.front().second.string(),
                   failed.message());
     found.erase(found.begin());
   }
-}
-
-[[noreturn]] void damaged(const fs::path& directory, const std::string& what) {
-  throw Error(fmt::format("checkpoint {} is damaged: {}", directory.string(), what),
-              "restore it from a copy, or remove this directory to resume from the one before it");
 }
 
 }  // namespace
@@ -87,18 +78,19 @@ fs::path save_checkpoint(const fs::path& root, const TrainState& state, const Mo
   DirectoryWriter writer(target);
   std::vector<WrittenFile> files = write_model_directory(writer.path(), config, weights, source);
   const fs::path state_directory = writer.path() / kStateDirectory;
-  make_writable_directory(state_directory);
+  // Not its parents: where they have gone, so have the weights.
+  std::error_code failed;
+  if (!fs::create_directory(state_directory, failed))
+    throw Error(fmt::format("cannot create {}: {}", state_directory.string(), failed.message()),
+                "leave checkpoint.directory alone during a run; earlier saves are untouched");
   WrittenFile moments =
       write_optimizer(state_directory / kOptimizerFile, weights.specs(), optimizer);
   moments.name = fmt::format("{}/{}", kStateDirectory, kOptimizerFile);
   files.push_back(moments);
 
-  OrderedJson json = {{"format", kFormat},
-                      {"step", state.step},
-                      {"data_position", state.data_position},
-                      {"seed", state.seed},
-                      {"numerics", to_json(state.numerics)},
-                      {"config", state.config},
+  OrderedJson json = {{"format", kCheckpointFormat},          {"step", state.step},
+                      {"data_position", state.data_position}, {"seed", state.seed},
+                      {"numerics", to_json(state.numerics)},  {"config", state.config},
                       {"data_digest", state.data_digest}};
   for (const WrittenFile& file : files)
     json["files"][file.name] = {{"bytes", file.bytes},
@@ -163,38 +155,18 @@ TrainState read_checkpoint_state(const fs::path& directory) {
   if (!fs::exists(path))
     throw Error(fmt::format("{}: no {}/{}", directory.string(), kStateDirectory, kStateFile),
                 "this is no checkpoint to resume from; name one that longstride saved");
-  const std::string text = read_text(path);
-  const std::size_t split = text.size() >= 17 ? text.size() - 17 : 0;
-  if (text.size() < 18 ||
-      fmt::format("{:016x}\n", checksum_of_text(text.substr(0, split))) != text.substr(split))
-    damaged(directory, fmt::format("{} does not match its checksum", kStateFile));
-  TrainState state;
-  try {
-    const OrderedJson json = OrderedJson::parse(text.substr(0, split));
-    if (json.at("format") != kFormat)
-      throw Error(fmt::format("{}: format {}, this longstride reads {}", path.string(),
-                              json.at("format").dump(), kFormat),
-                  "use the version that wrote it");
-    json.at("step").get_to(state.step);
-    json.at("data_position").get_to(state.data_position);
-    json.at("seed").get_to(state.seed);
-    state.numerics = numerics_from_json(Json::parse(json.at("numerics").dump()), path.string());
-    state.config = json.at("config");
-    state.data_digest = json.value("data_digest", "");
-    for (const auto& [name, facts] : json.at("files").items()) {
-      const fs::path file = directory / name;
-      if (!fs::exists(file)) damaged(directory, fmt::format("{} is missing", name));
-      const auto bytes = static_cast<std::int64_t>(fs::file_size(file));
-      if (facts.at("bytes") != bytes)
-        damaged(directory, fmt::format("{} has {} bytes, {} were written", name, bytes,
-                                       facts.at("bytes").dump()));
-      if (facts.at("xxh3") != fmt::format("{:016x}", checksum_of_file(file)))
-        damaged(directory, fmt::format("{} does not match its checksum", name));
-    }
-  } catch (const OrderedJson::exception& e) {
-    damaged(directory, e.what());
+  const SavedState saved = parse_state_text(read_text(path), directory);
+  for (const ListedFile& listed : saved.files) {
+    const fs::path file = directory / listed.name;
+    if (!fs::exists(file)) fail_damaged(directory, fmt::format("{} is missing", listed.name));
+    const auto bytes = static_cast<std::int64_t>(fs::file_size(file));
+    if (bytes != listed.bytes)
+      fail_damaged(directory, fmt::format("{} has {} bytes, {} were written", listed.name, bytes,
+                                          listed.bytes));
+    if (fmt::format("{:016x}", checksum_of_file(file)) != listed.xxh3)
+      fail_damaged(directory, fmt::format("{} does not match its checksum", listed.name));
   }
-  return state;
+  return saved.state;
 }
 
 void load_optimizer(const fs::path& directory, const ParameterSet& weights, Optimizer& optimizer) {
@@ -209,12 +181,12 @@ void load_optimizer(const fs::path& directory, const ParameterSet& weights, Opti
     for (std::size_t i = 0; i < weights.specs().size(); ++i) {
       const std::string name = tensor_name(part, i);
       if (!reader.contains(name))
-        damaged(directory, fmt::format("{} has no tensor {}", kOptimizerFile, name));
+        fail_damaged(directory, fmt::format("{} has no tensor {}", kOptimizerFile, name));
       const std::int64_t bytes = std::ssize(reader.bytes(name)),
                          expected = weights.specs()[i].shape.elements() * size_of(DType::kF32);
       if (bytes != expected)
-        damaged(directory, fmt::format("{} in {} has {} bytes, not {}", name, kOptimizerFile, bytes,
-                                       expected));
+        fail_damaged(directory, fmt::format("{} in {} has {} bytes, not {}", name, kOptimizerFile,
+                                            bytes, expected));
     }
   optimizer.state().load([&](StatePart part, std::int64_t i) {
     return reader.bytes(tensor_name(static_cast<std::size_t>(part), static_cast<std::size_t>(i)));

@@ -7,22 +7,11 @@
 #include <filesystem>
 #include <optional>
 
-#include "base/json.h"
 #include "model/model_directory.h"
-#include "schedule/numerics.h"
+#include "train/checkpoint_state.h"
 #include "train/optimizer.h"
 
 namespace longstride {
-
-// What a run is besides tensors.
-struct TrainState {
-  std::int64_t step = 0;           // updates done
-  std::int64_t data_position = 0;  // samples consumed
-  std::uint64_t seed = 0;
-  NumericsRecord numerics;
-  OrderedJson config;       // the effective configuration, to notice changes on resume
-  std::string data_digest;  // corpus_digest; empty in a checkpoint that was saved without it
-};
 
 // Writes `root`/step-N. Earlier saves stay as they are, whatever happens; `keep` > 0 then removes
 // all but the newest.
