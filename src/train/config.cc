@@ -1,5 +1,7 @@
 #include "train/config.h"
 
+// Some malformed files fail an assertion of the library, before it reports them as it should.
+#define TOML_ASSERT(expr) static_cast<void>(0)
 #include <toml++/toml.h>
 
 #include <optional>

@@ -1,8 +1,10 @@
 """The program as its users run it: a process of its own, what it says and how it ends."""
 import os
 import resource
+import shutil
 import signal
 import subprocess
+import threading
 import time
 
 
@@ -32,7 +34,7 @@ class Program:
         Program.count += 1
         self.log_path = os.path.join(directory, f"log-{Program.count}.txt")
         self.deadline = time.monotonic() + timeout
-        self.read_end = None
+        self.read_end = self.reader = None
         environment = dict(os.environ, LONGSTRIDE_CACHE=os.path.join(directory, "cache"))
 
         def limit():
@@ -42,15 +44,23 @@ class Program:
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
 
+        # A log in a file would fall under the limit itself.
+        through_pipe = pipe or file_bytes is not None
         with open(self.log_path, "wb") as log:
             out = log
-            if pipe:
-                self.read_end, write_end = os.pipe()
-                out = write_end
+            if through_pipe:
+                self.read_end, out = os.pipe()
             self.process = subprocess.Popen([binary] + arguments, cwd=directory, stdin=subprocess.DEVNULL, stdout=out,
                                             stderr=out, env=environment, preexec_fn=limit)
-            if pipe:
-                os.close(write_end)
+            if through_pipe:
+                os.close(out)
+        if through_pipe and not pipe:
+            self.reader = threading.Thread(target=self.copy_log)
+            self.reader.start()
+
+    def copy_log(self):
+        with open(self.log_path, "wb") as log, os.fdopen(self.read_end, "rb") as read_end:
+            shutil.copyfileobj(read_end, log)
 
     def running(self):
         return self.process.poll() is None
@@ -71,7 +81,7 @@ class Program:
             return file.read()
 
     def wait(self, hit=True):
-        if self.read_end is not None:
+        if self.read_end is not None and self.reader is None:
             self.close_pipe()
         try:
             self.process.wait(max(1.0, self.deadline - time.monotonic()))
@@ -79,11 +89,14 @@ class Program:
             self.process.kill()
             self.process.wait()
             raise Violation("it hangs: no end after the time limit") from None
+        finally:
+            if self.reader is not None:
+                self.reader.join()
         return Ended(self.process.returncode, self.log(), hit)
 
     def end(self):
         """For whoever gives up on it."""
-        if self.read_end is not None:
+        if self.read_end is not None and self.reader is None:
             self.close_pipe()
         if self.running():
             self.process.kill()
