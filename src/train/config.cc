@@ -1,9 +1,5 @@
 #include "train/config.h"
 
-// Some malformed files fail an assertion of the library, before it reports them as it should.
-#define TOML_ASSERT(expr) static_cast<void>(0)
-#include <toml++/toml.h>
-
 #include <optional>
 #include <utility>
 
@@ -12,6 +8,7 @@
 #include "base/text.h"
 #include "train/config_table.h"
 #include "train/config_value.h"
+#include "train/toml_library.h"
 
 namespace longstride {
 namespace {
