@@ -178,7 +178,8 @@ def damaged_save(case):
     newest = case.newest()
     name = case.random.choice(verify.files_below(newest))
     path = os.path.join(newest, name)
-    content = bytearray(verify.read(path))
+    original = verify.read(path)
+    content = bytearray(original)
     kind = case.random.choice(["flipped", "cut", "removed", "emptied", "longer"])
     if kind == "flipped":
         content[case.random.randrange(len(content))] ^= 1 << case.random.randrange(8)
@@ -192,11 +193,13 @@ def damaged_save(case):
     comparable, case.comparable = case.comparable, False
     ended = case.end(case.start())
     case.comparable = comparable
-    if ended.status != 2:
+    if ended.status == 0 and "passed over" not in ended.log:
         raise Violation(f"a damaged save ({name} {kind}) was accepted: status {ended.status}")
-    case.note(f"  rm -r {newest}")
-    shutil.rmtree(newest)
-    return "refused"
+    # It may have been saved anew, or be gone with others that are old.
+    if os.path.isdir(newest) and (not os.path.exists(path) or verify.read(path) != original):
+        case.note(f"  rm -r {newest}")
+        shutil.rmtree(newest)
+    return "refused" if ended.status == 2 else "passed over"
 
 
 def leftovers(case):
@@ -260,8 +263,7 @@ def metrics_file(case):
 def other_setting(case):
     case.have_save()
     s = case.configuration.settings
-    key, value = case.random.choice([("training.seed", s["training.seed"] + 1), ("training.batch", s["training.batch"] + 1),
-                                     ("training.context", s["training.context"] + 16),
+    key, value = case.random.choice([("training.seed", s["training.seed"] + 1), ("training.context", s["training.context"] + 16),
                                      ("training.chunk", s["training.chunk"] * 2),
                                      ("data.shuffle", json.dumps(not s["data.shuffle"])),
                                      ("data.pack", json.dumps(not s["data.pack"]))])

@@ -40,9 +40,9 @@ class Program:
         def limit():
             if file_bytes is not None:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
-            # Python ignores the signal, and children would too.
-            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+            # What is ignored here (by Python, or by a shell in the background) would be ignored there too.
+            for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+                signal.signal(number, signal.SIG_DFL)
 
         # A log in a file would fall under the limit itself.
         through_pipe = pipe or file_bytes is not None

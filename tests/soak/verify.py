@@ -5,8 +5,8 @@ import os
 from configurations import OUT
 from program import Violation
 
-# What the clock, the machine and the place of the pages decide.
-VARYING = ("seconds", "bytes", "tokens_per_s", "tflops", "mfu", "peak_rss", "hidden_share")
+# What neither the clock nor the machine nor the place of the pages decides.
+LASTING = ("step", "total_steps", "loss", "gradient_norm", "learning_rate", "tokens", "targets", "accuracy", "skipped")
 # Settings under which a run may go on.
 FREE_SECTIONS = ("checkpoint", "memory", "device", "metrics")
 
@@ -59,7 +59,8 @@ def metrics(directory, configuration):
     lines = []
     for line in read(path).decode(errors="replace").splitlines(keepends=True):
         if line.endswith("\n"):
-            lines.append({k: v for k, v in json.loads(line).items() if not k.startswith(VARYING)})
+            record = json.loads(line)
+            lines.append({key: record[key] for key in LASTING})
     return lines
 
 
