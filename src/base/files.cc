@@ -81,6 +81,12 @@ fs::path unfinished(const fs::path& path) {
   return path.string() + kUnfinished + std::to_string(::getpid());
 }
 
+// What a directory is called until it is complete, or while it goes.
+fs::path hidden_sibling(const fs::path& path) {
+  return parent_of(path) /
+         ("." + path.filename().string() + kUnfinished + std::to_string(::getpid()));
+}
+
 }  // namespace
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
@@ -215,8 +221,7 @@ DirectoryLock::~DirectoryLock() { ::close(fd_); }
 
 DirectoryWriter::DirectoryWriter(fs::path target) : target_(std::move(target)) {
   if (!target_.has_filename()) target_ = target_.parent_path();  // "out/" means "out"
-  temporary_ = parent_of(target_) /
-               ("." + target_.filename().string() + kUnfinished + std::to_string(::getpid()));
+  temporary_ = hidden_sibling(target_);
   std::error_code ignored;
   fs::remove_all(temporary_, ignored);
   make_writable_directory(temporary_);
@@ -261,6 +266,14 @@ void DirectoryWriter::commit() {
   committed_ = true;
   sync_path(parent_of(target_));
   fs::remove_all(old, ignored);
+}
+
+std::error_code remove_directory_whole(const fs::path& path) {
+  std::error_code failed;
+  const fs::path hidden = hidden_sibling(path);
+  fs::rename(path, hidden, failed);
+  if (!failed) fs::remove_all(hidden, failed);
+  return failed;
 }
 
 bool is_unfinished_directory(const fs::path& path) {

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 namespace longstride {
 
@@ -95,6 +96,10 @@ class DirectoryLock {
  private:
   int fd_;
 };
+
+// Removes a directory so that it is there whole or not at all under its name, whenever the process
+// is killed: what may be left is named as DirectoryWriter's temporaries are. Does not throw.
+std::error_code remove_directory_whole(const std::filesystem::path& path);
 
 // True for the names DirectoryWriter gives its temporaries, so that leftovers of a killed process
 // can be found.

@@ -2,10 +2,12 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json_depth.h"
 
 namespace longstride {
 
 Json parse_json(const std::string& text, const std::string& where) {
+  check_json_depth(text, where);
   try {
     return Json::parse(text);
   } catch (const Json::exception& e) {

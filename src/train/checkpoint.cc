@@ -13,9 +13,6 @@ namespace longstride {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr int kFormat = 1;
-constexpr const char* kStateDirectory = "state";
-constexpr const char* kStateFile = "state.json";
 constexpr const char* kOptimizerFile = "optimizer.safetensors";
 
 // N of "step-N"; nothing for other names.
@@ -55,11 +52,6 @@ WrittenFile write_optimizer(const fs::path& path, const CheckpointTensors& from)
   });
 }
 
-[[noreturn]] void damaged(const fs::path& directory, const std::string& what) {
-  throw Error(fmt::format("checkpoint {} is damaged: {}", directory.string(), what),
-              "restore it from a copy, or remove this directory to resume from the one before it");
-}
-
 }  // namespace
 
 fs::path save_checkpoint(const fs::path& root, const CheckpointContents& contents) {
@@ -70,12 +62,16 @@ fs::path save_checkpoint(const fs::path& root, const CheckpointContents& content
   std::vector<WrittenFile> files = write_model_directory(
       writer.path(), contents.config, contents.tensors.weights, contents.side_files);
   const fs::path state_directory = writer.path() / kStateDirectory;
-  make_writable_directory(state_directory);
+  // Not its parents: where they have gone, so have the weights.
+  std::error_code failed;
+  if (!fs::create_directory(state_directory, failed))
+    throw Error(fmt::format("cannot create {}: {}", state_directory.string(), failed.message()),
+                "leave checkpoint.directory alone during a run; earlier saves are untouched");
   WrittenFile moments = write_optimizer(state_directory / kOptimizerFile, contents.tensors);
   moments.name = fmt::format("{}/{}", kStateDirectory, kOptimizerFile);
   files.push_back(moments);
 
-  OrderedJson json = {{"format", kFormat},
+  OrderedJson json = {{"format", kCheckpointFormat},
                       {"step", state.step},
                       {"updates", state.updates},
                       {"skipped_in_a_row", state.skipped_in_a_row},
@@ -104,8 +100,7 @@ void remove_old_checkpoints(const fs::path& root, std::int64_t step, std::int64_
   // Later ones, which a resumed run passed over, neither count nor go.
   std::erase_if(found, [&](const SavedStep& saved) { return saved.step > step; });
   for (std::size_t i = static_cast<std::size_t>(keep); i < found.size(); ++i) {
-    std::error_code failed;
-    fs::remove_all(found[i].directory, failed);
+    const std::error_code failed = remove_directory_whole(found[i].directory);
     if (failed)
       log_warning("cannot remove the old checkpoint {}: {}", found[i].directory.string(),
                   failed.message());
@@ -160,41 +155,18 @@ TrainState read_checkpoint_state(const fs::path& directory) {
   if (!fs::exists(path))
     throw Error(fmt::format("{}: no {}/{}", directory.string(), kStateDirectory, kStateFile),
                 "this is no checkpoint to resume from; name one that longstride saved");
-  const std::string text = read_text(path);
-  const std::size_t split = text.size() >= 17 ? text.size() - 17 : 0;
-  if (text.size() < 18 ||
-      fmt::format("{:016x}\n", checksum_of_text(text.substr(0, split))) != text.substr(split))
-    damaged(directory, fmt::format("{} does not match its checksum", kStateFile));
-  TrainState state;
-  try {
-    const OrderedJson json = OrderedJson::parse(text.substr(0, split));
-    if (json.at("format") != kFormat)
-      throw Error(fmt::format("{}: format {}, this longstride reads {}", path.string(),
-                              json.at("format").dump(), kFormat),
-                  "use the version that wrote it");
-    json.at("step").get_to(state.step);
-    state.updates = json.value("updates", state.step);
-    state.skipped_in_a_row = json.value("skipped_in_a_row", std::int64_t{0});
-    state.next_is_nonfinite = json.value("next_is_nonfinite", false);
-    json.at("data_position").get_to(state.data_position);
-    json.at("seed").get_to(state.seed);
-    state.numerics = numerics_from_json(Json::parse(json.at("numerics").dump()), path.string());
-    state.config = json.at("config");
-    state.data_digest = json.value("data_digest", "");
-    for (const auto& [name, facts] : json.at("files").items()) {
-      const fs::path file = directory / name;
-      if (!fs::exists(file)) damaged(directory, fmt::format("{} is missing", name));
-      const auto bytes = static_cast<std::int64_t>(fs::file_size(file));
-      if (facts.at("bytes") != bytes)
-        damaged(directory, fmt::format("{} has {} bytes, {} were written", name, bytes,
-                                       facts.at("bytes").dump()));
-      if (facts.at("xxh3") != fmt::format("{:016x}", checksum_of_file(file)))
-        damaged(directory, fmt::format("{} does not match its checksum", name));
-    }
-  } catch (const OrderedJson::exception& e) {
-    damaged(directory, e.what());
+  const SavedState saved = parse_state_text(read_text(path), directory);
+  for (const ListedFile& listed : saved.files) {
+    const fs::path file = directory / listed.name;
+    if (!fs::exists(file)) fail_damaged(directory, fmt::format("{} is missing", listed.name));
+    const auto bytes = static_cast<std::int64_t>(fs::file_size(file));
+    if (bytes != listed.bytes)
+      fail_damaged(directory, fmt::format("{} has {} bytes, {} were written", listed.name, bytes,
+                                          listed.bytes));
+    if (fmt::format("{:016x}", checksum_of_file(file)) != listed.xxh3)
+      fail_damaged(directory, fmt::format("{} does not match its checksum", listed.name));
   }
-  return state;
+  return saved.state;
 }
 
 void load_optimizer(const fs::path& directory, const ParameterSet& weights, Optimizer& optimizer) {
@@ -209,12 +181,12 @@ void load_optimizer(const fs::path& directory, const ParameterSet& weights, Opti
     for (std::size_t i = 0; i < weights.specs().size(); ++i) {
       const std::string name = tensor_name(part, i);
       if (!reader.contains(name))
-        damaged(directory, fmt::format("{} has no tensor {}", kOptimizerFile, name));
+        fail_damaged(directory, fmt::format("{} has no tensor {}", kOptimizerFile, name));
       const std::int64_t bytes = std::ssize(reader.bytes(name)),
                          expected = weights.specs()[i].shape.elements() * size_of(DType::kF32);
       if (bytes != expected)
-        damaged(directory, fmt::format("{} in {} has {} bytes, not {}", name, kOptimizerFile, bytes,
-                                       expected));
+        fail_damaged(directory, fmt::format("{} in {} has {} bytes, not {}", name, kOptimizerFile,
+                                            bytes, expected));
     }
   optimizer.state().load([&](StatePart part, std::int64_t i) {
     return reader.bytes(tensor_name(static_cast<std::size_t>(part), static_cast<std::size_t>(i)));

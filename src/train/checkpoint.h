@@ -9,28 +9,12 @@
 #include <span>
 #include <vector>
 
-#include "base/json.h"
 #include "model/model_directory.h"
-#include "schedule/numerics.h"
+#include "train/checkpoint_state.h"
 #include "train/optimizer.h"
 #include "train/save_snapshot.h"
 
 namespace longstride {
-
-// What a run is besides tensors.
-struct TrainState {
-  std::int64_t step = 0;  // steps done
-  // Of them, those that changed the weights: a step that is not finite may be skipped.
-  std::int64_t updates = 0;
-  std::int64_t skipped_in_a_row = 0;
-  // The step after this one had a loss or gradients that are not finite, and ended the run.
-  bool next_is_nonfinite = false;
-  std::int64_t data_position = 0;  // samples consumed
-  std::uint64_t seed = 0;
-  NumericsRecord numerics;
-  OrderedJson config;       // the effective configuration, to notice changes on resume
-  std::string data_digest;  // corpus_digest; empty in a checkpoint that was saved without it
-};
 
 // Everything that a save writes.
 struct CheckpointContents {

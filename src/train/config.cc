@@ -1,7 +1,5 @@
 #include "train/config.h"
 
-#include <toml++/toml.h>
-
 #include <optional>
 #include <utility>
 
@@ -10,6 +8,7 @@
 #include "base/text.h"
 #include "train/config_table.h"
 #include "train/config_value.h"
+#include "train/toml_library.h"
 
 namespace longstride {
 namespace {

@@ -1,0 +1,55 @@
+// state/state.json of a checkpoint as a text: what it says, apart from the files beside it. The
+// format is described in docs/checkpoint.md.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "schedule/numerics.h"
+
+namespace longstride {
+
+// What a run is besides tensors.
+struct TrainState {
+  std::int64_t step = 0;  // steps done
+  // Of them, those that changed the weights: a step that is not finite may be skipped.
+  std::int64_t updates = 0;
+  std::int64_t skipped_in_a_row = 0;
+  // The step after this one had a loss or gradients that are not finite, and ended the run.
+  bool next_is_nonfinite = false;
+  std::int64_t data_position = 0;  // samples consumed
+  std::uint64_t seed = 0;
+  NumericsRecord numerics;
+  OrderedJson config;       // the effective configuration, to notice changes on resume
+  std::string data_digest;  // corpus_digest; empty in a checkpoint that was saved without it
+};
+
+inline constexpr int kCheckpointFormat = 1;
+inline constexpr const char* kStateDirectory = "state";
+inline constexpr const char* kStateFile = "state.json";
+
+// A file of the checkpoint as it was written.
+struct ListedFile {
+  std::string name;  // below the checkpoint's directory
+  std::int64_t bytes = 0;
+  std::string xxh3;  // 16 hexadecimal digits
+};
+
+struct SavedState {
+  TrainState state;
+  std::vector<ListedFile> files;
+};
+
+// Checks the text against the checksum at its end, and what it says as far as no file is needed.
+// `directory`, the checkpoint's, is for messages. Throws Error, and nothing else, whatever the
+// text.
+SavedState parse_state_text(std::string_view text, const std::filesystem::path& directory);
+
+// Throws the Error that says so.
+[[noreturn]] void fail_damaged(const std::filesystem::path& directory, const std::string& what);
+
+}  // namespace longstride
