@@ -21,6 +21,15 @@ std::int64_t but_a_reserve(std::int64_t free) {
   return std::max<std::int64_t>(0, free - std::max(kReserve, free / 20));
 }
 
+// What is left on a device for what is taken there later, as it is met: lists of attention over
+// very long contexts have up to 16 buffers of some MiB each, kernels are loaded at their first use
+// (libraries', and those that cuDNN makes for a new length), and every allocation is rounded up to
+// 2 MiB. `total` is all memory of the device.
+std::int64_t device_reserve(std::int64_t total) {
+  constexpr std::int64_t kLeast = std::int64_t{1} << 30, kShare = 100;
+  return std::max(kLeast, total / kShare);
+}
+
 // What others leave of the host's budget, for pages or for a state that may go to the disk.
 std::int64_t host_budget(const RunPlan& plan, const Device& device, std::int64_t others) {
   if (plan.config.memory.host) return *plan.config.memory.host - others;
@@ -92,11 +101,6 @@ StatePlace first_place(const std::string& wanted) {
 }
 
 }  // namespace
-
-std::int64_t device_reserve(std::int64_t total) {
-  constexpr std::int64_t kLeast = std::int64_t{1} << 30, kShare = 100;
-  return std::max(kLeast, total / kShare);
-}
 
 DeviceBudget device_budget(const Device& device, std::optional<std::int64_t> wanted) {
   const std::int64_t free = device.available_bytes();

@@ -17,13 +17,8 @@ namespace longstride {
 // rest of both.
 void plan_memory(RunPlan& plan, Device& device);
 
-// What stays free on a device with memory of its own where we take what is free (no memory.gpu), in
-// bytes: some of it is taken later, as it is met. Lists of attention over very long contexts have
-// up to 16 buffers of some MiB each, kernels are loaded at their first use (libraries', and those
-// that cuDNN makes for a new length), and every allocation is rounded up to 2 MiB. `total` is all
-// memory of the device. None on a device that shares the host's memory.
-std::int64_t device_reserve(std::int64_t total);
-// What a run may take of the device: what is free but that reserve, or `wanted` if it is free.
+// What a run may take of the device: `wanted` (memory.gpu), if that is free; else what is free but
+// a reserve, where the device has memory of its own.
 struct DeviceBudget {
   std::int64_t available = 0, reserve = 0;
 };
