@@ -141,7 +141,7 @@ std::vector<OpCase> embedding_cases() {
       {label(many, DType::kF32), [=] { return in_bf16(backward_problem(many), {"dy"}, 4e-6); }});
   // Tokens that fill much of a chunk: a fifth, all of it, two of them; in rows that are not aligned
   // too. The numbers of rows and columns are no multiples of what a device may take at once.
-  for (Size s : {Size{1031, 509, 328, 5}, Size{517, 3, 264, 1}, Size{1200, 777, 1096, 3, 4},
+  for (Size s : {Size{1031, 509, 328, 5}, Size{517, 3, 264, 1}, Size{600, 301, 584, 3, 4},
                  Size{700, 50, 37, 2}}) {
     backward.tests.push_back({label(s, DType::kF32), [=] { return backward_problem(s); }});
     backward.tests16.push_back(
