@@ -1,6 +1,7 @@
 #include "model/model_directory.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <set>
 #include <span>
@@ -8,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
-#include "model/host_values.h"
+#include "model/load_weights.h"
 
 namespace longstride {
 namespace {
@@ -47,43 +48,17 @@ void check_tensor(const SafetensorsReader& reader, const std::string& name, cons
                 "config.json and the weights do not belong together");
 }
 
-// Pieces are checked and converted by all threads, and copied by this one, whose stream it is.
-void copy_checked(const SafetensorsReader& reader, const std::string& name, const View& to,
-                  Device& device) {
-  constexpr std::int64_t kPiece = 1 << 20, kPiecesAtOnce = 32;
-  const std::byte* from = reader.bytes(name).data();
-  const DType dtype = *reader.info(name).dtype;
-  LS_CHECK(to.dtype() == dtype || to.dtype() == DType::kF32, "{} from {} into {}", name,
-           name_of(dtype), name_of(to.dtype()));
-  const bool converts = to.dtype() != dtype;
-  std::vector<float> values;
-  std::vector<std::int64_t> bad(static_cast<std::size_t>((to.elements() + kPiece - 1) / kPiece),
-                                -1);
-  for (std::int64_t begin = 0; begin < to.elements(); begin += kPiecesAtOnce * kPiece) {
-    const std::int64_t count = std::min(kPiecesAtOnce * kPiece, to.elements() - begin);
-    const std::byte* source = from + begin * size_of(dtype);
-    if (converts) values.resize(static_cast<std::size_t>(count));
-    parallel_for((count + kPiece - 1) / kPiece, [&](std::int64_t piece) {
-      const std::int64_t at = piece * kPiece, n = std::min(kPiece, count - at);
-      const std::byte* elements = source + at * size_of(dtype);
-      const std::int64_t found = first_nonfinite(elements, dtype, n);
-      if (found >= 0) bad[static_cast<std::size_t>(begin / kPiece + piece)] = begin + at + found;
-      if (converts)
-        load_floats(
-            elements, dtype,
-            std::span(values).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(n)));
-    });
-    device.copy_from_host(static_cast<std::byte*>(to.data()) + begin * size_of(to.dtype()),
-                          converts ? static_cast<const void*>(values.data()) : source,
-                          count * size_of(to.dtype()));
-  }
-  const auto first = std::ranges::find_if(bad, [](std::int64_t i) { return i >= 0; });
-  if (first == bad.end()) return;
-  float value = 0.0f;
-  load_floats(from + *first * size_of(dtype), dtype, {&value, 1});
-  throw Error(fmt::format("{}: tensor {} holds {} at index {}", reader.file_of(name).string(), name,
-                          value, *first),
-              "the weights are broken; go back to a save from before they were");
+// Whether two tensors are the same, by all threads.
+bool same_bytes(std::span<const std::byte> a, std::span<const std::byte> b) {
+  constexpr std::size_t kPiece = std::size_t{4} << 20;
+  if (a.size() != b.size()) return false;
+  std::atomic<bool> same{true};
+  parallel_for(static_cast<std::int64_t>((a.size() + kPiece - 1) / kPiece), [&](std::int64_t i) {
+    const std::size_t begin = static_cast<std::size_t>(i) * kPiece,
+                      n = std::min(kPiece, a.size() - begin);
+    if (std::memcmp(a.data() + begin, b.data() + begin, n) != 0) same = false;
+  });
+  return same;
 }
 
 }  // namespace
@@ -152,13 +127,11 @@ void ModelDirectory::load(ParameterSet& parameters) const {
     LS_CHECK(spec.name == parameters.specs()[static_cast<std::size_t>(i)].name &&
                  spec.shape == parameters.view(i).shape(),
              "{} {}", spec.name, parameters.view(i).shape().to_string());
-    copy_checked(reader_, spec.name, parameters.view(i), parameters.device());
   }
+  load_weights(reader_, parameters);
   if (!config_.tied_embeddings || !reader_.contains(kHead)) return;
-  const auto head = reader_.bytes(kHead), embedding = reader_.bytes(kEmbedding);
   if (reader_.info(kHead).dtype != reader_.info(kEmbedding).dtype ||
-      head.size() != embedding.size() ||
-      std::memcmp(head.data(), embedding.data(), head.size()) != 0)
+      !same_bytes(reader_.bytes(kHead), reader_.bytes(kEmbedding)))
     throw Error(fmt::format("{}: {} differs from {}, though config.json ties them",
                             reader_.file_of(kHead).string(), kHead, kEmbedding),
                 "set tie_word_embeddings to false in config.json, or remove the tensor");

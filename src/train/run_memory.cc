@@ -21,6 +21,15 @@ std::int64_t but_a_reserve(std::int64_t free) {
   return std::max<std::int64_t>(0, free - std::max(kReserve, free / 20));
 }
 
+// What is left on a device for what is taken there later, as it is met: lists of attention over
+// very long contexts have up to 16 buffers of some MiB each, kernels are loaded at their first use
+// (libraries', and those that cuDNN makes for a new length), and every allocation is rounded up to
+// 2 MiB. `total` is all memory of the device.
+std::int64_t device_reserve(std::int64_t total) {
+  constexpr std::int64_t kLeast = std::int64_t{1} << 30, kShare = 100;
+  return std::max(kLeast, total / kShare);
+}
+
 // What others leave of the host's budget, for pages or for a state that may go to the disk.
 std::int64_t host_budget(const RunPlan& plan, const Device& device, std::int64_t others) {
   if (plan.config.memory.host) return *plan.config.memory.host - others;
@@ -93,6 +102,14 @@ StatePlace first_place(const std::string& wanted) {
 
 }  // namespace
 
+DeviceBudget device_budget(const Device& device, std::optional<std::int64_t> wanted) {
+  const std::int64_t free = device.available_bytes();
+  if (wanted) return {std::min(free, *wanted), 0};
+  if (device.shares_host_memory()) return {free, 0};
+  const std::int64_t reserve = std::min(free, device_reserve(device.used_bytes() + free));
+  return {free - reserve, reserve};
+}
+
 void plan_memory(RunPlan& plan, Device& device) {
   RunNeeds& needs = plan.needs;
   const ModelConfig& model = plan.model.config;
@@ -104,8 +121,9 @@ void plan_memory(RunPlan& plan, Device& device) {
   plan.state.disk_directory = memory.disk_path;
   place_optimizer(plan, first_place(memory.optimizer));
   reserve_libraries(device, model, plan.numerics, context);
-  needs.available = device.available_bytes();
-  if (memory.gpu) needs.available = std::min(needs.available, *memory.gpu);
+  const DeviceBudget on_device = device_budget(device, memory.gpu);
+  needs.available = on_device.available;
+  needs.device_reserve = on_device.reserve;
   // The schedule of a hopeless context would itself fill the memory.
   needs.step.kv_pages = kv_bytes_needed(model, plan.numerics, context);
   relieve_device(plan, device);

@@ -43,7 +43,8 @@ struct RunNeeds {
   StepMemory step;
   bool step_planned =
       true;  // false: weights and KV pages alone do not fit, and nothing beyond them was planned
-  std::int64_t available = 0;       // on the device: what is free now, or memory.gpu
+  std::int64_t available = 0;       // on the device: what is free now but a reserve, or memory.gpu
+  std::int64_t device_reserve = 0;  // that reserve (train/run_memory.h)
   std::int64_t host_available = 0;  // beside what the run takes as a device
   std::int64_t disk_available = 0;  // memory.disk, or what is free there but a reserve
   SaveNeeds saves;

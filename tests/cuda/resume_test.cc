@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Its embedding is nine pieces of the loader.
+// Its embedding is many pieces of the loader.
 ModelConfig large_vocabulary() {
   Json json = find_preset("tiny-llama").raw;
   json["vocab_size"] = 36000;

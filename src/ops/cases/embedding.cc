@@ -6,17 +6,24 @@
 namespace longstride::ops {
 namespace {
 
+// Every how many tokens one and the same comes, and another one after it; 0: neither does.
 struct Size {
   std::int64_t T, V, D;
+  std::int64_t frequent = 0, second = 0;
 };
 
 std::string label(const Size& s, DType t) {
-  return fmt::format("T={} V={} D={} {}", s.T, s.V, s.D, name_of(t));
+  std::string text = fmt::format("T={} V={} D={} {}", s.T, s.V, s.D, name_of(t));
+  if (s.frequent > 0) text += fmt::format(", one token 1/{} of all", s.frequent);
+  if (s.second > 0) text += fmt::format(", one 1/{}", s.second);
+  return text;
 }
 
 // Tokens all over the vocabulary, the first and the last one among them, many of them more than
 // once.
 std::int64_t token_at(const Size& s, std::int64_t t) {
+  if (s.frequent > 0 && t % s.frequent == 0) return s.V / 2;
+  if (s.second > 0 && t % s.second == 1) return s.V / 3;
   return t == 2 ? 0 : (t * t * 7 + s.V - 1) % s.V;
 }
 
@@ -132,17 +139,27 @@ std::vector<OpCase> embedding_cases() {
   backward.tests.push_back({label(many, DType::kF32), [=] { return backward_problem(many); }});
   backward.tests16.push_back(
       {label(many, DType::kF32), [=] { return in_bf16(backward_problem(many), {"dy"}, 4e-6); }});
-  const Size large{4096, 152064, 3584};
+  // Tokens that fill much of a chunk: a fifth, all of it, two of them; in rows that are not aligned
+  // too. The numbers of rows and columns are no multiples of what a device may take at once.
+  for (Size s : {Size{1031, 509, 328, 5}, Size{517, 3, 264, 1}, Size{600, 301, 584, 3, 4},
+                 Size{700, 50, 37, 2}}) {
+    backward.tests.push_back({label(s, DType::kF32), [=] { return backward_problem(s); }});
+    backward.tests16.push_back(
+        {label(s, DType::kF32), [=] { return in_bf16(backward_problem(s), {"dy"}, 4e-6); }});
+  }
+  const Size large{4096, 152064, 3584}, skewed{4096, 152064, 3584, 5};
   forward.benchmarks16 = {{label(large, DType::kBF16), [=] {
                              Problem p = in_bf16(forward_problem(large, DType::kBF16), {"y"});
                              p.bytes = static_cast<double>(large.T * large.D * 4);
                              return p;
                            }}};
-  backward.benchmarks16 = {{label(large, DType::kF32), [=] {
-                              Problem p = in_bf16(backward_problem(large), {"dy"});
-                              p.bytes = backward_bytes(large, DType::kBF16);
-                              return p;
-                            }}};
+  for (Size s : {large, skewed}) {
+    backward.benchmarks16.push_back({label(s, DType::kF32), [=] {
+                                       Problem p = in_bf16(backward_problem(s), {"dy"});
+                                       p.bytes = backward_bytes(s, DType::kBF16);
+                                       return p;
+                                     }});
+  }
   return {forward, backward};
 }
 

@@ -1,11 +1,10 @@
 // Fused attention by cuDNN over one contiguous run of keys and values in BF16, grouped heads
-// natively. Execution plans are made once per shape and kept.
+// natively. Execution plans are made when their shape is met, and the last few hundred are kept.
 //   T queries   S keys   H query heads   K KV heads   C head size
 #pragma once
 
 #include <compare>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 
@@ -54,6 +53,8 @@ class CudnnAttention {
   void backward(const RunShape& shape, const RunBackward& args, Pass pass);
   // Bytes of the workspace that the plans made so far share.
   std::int64_t workspace_bytes() const;
+  // So far, those that were dropped since included.
+  std::int64_t plans_made() const;
 
  private:
   struct Plans;

@@ -23,7 +23,8 @@ __global__ void __launch_bounds__(kThreads) merge_kernel(MergeAttention a) {
   if (query >= a.queries) return;
   const bool first = query >= a.queries_before;
   const std::int64_t stat = row % a.heads * a.tokens + query, C = a.head_size;
-  const float theirs = a.partial_lse_HT[stat], ours = first ? -INFINITY : a.lse_HT[stat];
+  const float theirs = a.partial_lse_HT[row % a.heads * a.partial_tokens + query],
+              ours = first ? -INFINITY : a.lse_HT[stat];
   const float top = fmaxf(theirs, ours);
   const float sum = expf(theirs - top) + expf(ours - top), lse = top + logf(sum);
   const float new_share = expf(theirs - lse), old_share = first ? 0.0f : expf(ours - lse);
@@ -56,13 +57,12 @@ __global__ void __launch_bounds__(kThreads) add_dq_kernel(AddDq a) {
     store_floats<4>(y, a.sum + i);
 }
 
-__global__ void __launch_bounds__(kThreads)
-    hide_kernel(const float* __restrict__ lse_HT, std::int64_t T, std::int64_t n,
-                std::int64_t queries, float* __restrict__ to_HT) {
+__global__ void __launch_bounds__(kThreads) hide_kernel(HideQueries a) {
   // Not infinity, which some kernels take for the mark of a row without keys.
   constexpr float kHides = 1e30f;
-  const std::int64_t i = global_thread();
-  if (i < n) to_HT[i] = i % T < queries ? lse_HT[i] : kHides;
+  const std::int64_t i = global_thread(), query = i % a.to_tokens;
+  if (i < a.to_tokens * a.heads)
+    a.to_HQ[i] = query < a.queries ? a.lse_HT[i / a.to_tokens * a.tokens + query] : kHides;
 }
 
 cudaStream_t handle(Stream& stream) { return longstride::cuda::cuda_stream(stream).handle(); }
@@ -70,6 +70,8 @@ cudaStream_t handle(Stream& stream) { return longstride::cuda::cuda_stream(strea
 }  // namespace
 
 void merge_attention(Stream& stream, const MergeAttention& a) {
+  LS_CHECK(a.queries <= a.tokens && a.tokens <= a.partial_tokens, "{} of {} queries in {}",
+           a.queries, a.tokens, a.partial_tokens);
   merge_kernel<<<grid_size(ceil_div(a.queries * a.heads * 32, kThreads)), kThreads, 0,
                  handle(stream)>>>(a);
   LS_CUDA_LAUNCHED();
@@ -80,11 +82,11 @@ void add_dq(Stream& stream, const AddDq& a) {
   LS_CUDA_LAUNCHED();
 }
 
-void hide_queries(Stream& stream, const float* lse_HT, std::int64_t tokens, std::int64_t heads,
-                  std::int64_t queries, float* to_HT) {
-  const std::int64_t n = tokens * heads;
-  hide_kernel<<<grid_size(ceil_div(n, kThreads)), kThreads, 0, handle(stream)>>>(lse_HT, tokens, n,
-                                                                                 queries, to_HT);
+void hide_queries(Stream& stream, const HideQueries& a) {
+  LS_CHECK(a.queries <= a.tokens && a.tokens <= a.to_tokens, "{} of {} queries in {}", a.queries,
+           a.tokens, a.to_tokens);
+  hide_kernel<<<grid_size(ceil_div(a.to_tokens * a.heads, kThreads)), kThreads, 0,
+                handle(stream)>>>(a);
   LS_CUDA_LAUNCHED();
 }
 

@@ -13,10 +13,11 @@ namespace longstride::ops::cuda {
 // queries_before on have no sum yet.
 struct MergeAttention {
   const bf16* partial_THC = nullptr;
-  const float* partial_lse_HT = nullptr;
+  const float* partial_lse_HT = nullptr;        // or longer rows: partial_tokens of them
   float *sum_THC = nullptr, *lse_HT = nullptr;  // of what came before; = with the partial result
   bf16* out_THC = nullptr;  // after the last part: gets the result instead of the sum
   std::int64_t tokens = 0, heads = 0, head_size = 0, queries = 0, queries_before = 0;
+  std::int64_t partial_tokens = 0;
 };
 void merge_attention(Stream& stream, const MergeAttention& args);
 
@@ -29,8 +30,13 @@ struct AddDq {
 };
 void add_dq(Stream& stream, const AddDq& args);
 
-// to = lse, but so large for queries from `queries` on that all their weights are zero.
-void hide_queries(Stream& stream, const float* lse_HT, std::int64_t tokens, std::int64_t heads,
-                  std::int64_t queries, float* to_HT);
+// to = lse, but so large for queries from `queries` on that all their weights are zero; rows of
+// `to` may be longer than those of lse.
+struct HideQueries {
+  const float* lse_HT = nullptr;
+  float* to_HQ = nullptr;
+  std::int64_t tokens = 0, to_tokens = 0, heads = 0, queries = 0;
+};
+void hide_queries(Stream& stream, const HideQueries& args);
 
 }  // namespace longstride::ops::cuda

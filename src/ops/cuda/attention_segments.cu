@@ -1,5 +1,10 @@
 // Segmented attention around cuDNN's kernels.
 //   T queries   H query heads   K KV heads   C head size   S keys of a segment
+//   Q queries that cuDNN is given
+//
+// Where Q is more than T (attention_lengths.h), cuDNN gets copies of q, out and their gradient that
+// are filled up with rows of zeros, the log-sum-exp of those rows so large that their weights are
+// zero, and as many more keys of the chunk, all zeros, which the causal mask hides from the T.
 //
 // Where documents begin within the chunk, only its first queries see what is before it. cuDNN
 // computes the segments of that for all queries, so that shapes do not depend on where documents
@@ -9,10 +14,12 @@
 #include "ops/cuda/attention_segments.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "device/cuda/check.h"
 #include "ops/cuda/attention_cudnn.h"
+#include "ops/cuda/attention_lengths.h"
 #include "ops/cuda/attention_matrix.h"
 #include "ops/cuda/attention_merge.h"
 #include "ops/cuda/gradient_pages.cuh"
@@ -112,13 +119,19 @@ class Call {
         T(q_THC.dim(0)),
         H(q_THC.dim(1)),
         C(q_THC.dim(2)),
+        Q(libraries_of(stream).query_lengths().of(T)),
         documents(seen.queries < T) {
     if (documents) cut_ = cut_with_documents(cut, visits.chunk_begin + T - seen.first);
     float* at = scratch.as<float>();
     const auto take = [&](std::int64_t floats) { return std::exchange(at, at + floats); };
+    const std::int64_t most = filled_up(T);
+    const auto take_queries = [&] {
+      return reinterpret_cast<bf16*>(take(floats_for(most * H * C, DType::kBF16)));
+    };
     sum = take(floats_for(T * H * C, DType::kF32));
-    partial = reinterpret_cast<bf16*>(take(floats_for(T * H * C, DType::kBF16)));
-    partial_lse = take(floats_for(T * H, DType::kF32));
+    partial = take_queries();
+    for (bf16*& copy : filled_) copy = take_queries();
+    partial_lse = take(floats_for(most * H, DType::kF32));
     staged_ = reinterpret_cast<bf16*>(take(floats_for(segment_elements(), DType::kBF16)));
     gradients = reinterpret_cast<bf16*>(take(floats_for(segment_elements(), DType::kBF16)));
     const std::int64_t floats =
@@ -128,13 +141,16 @@ class Call {
   }
 
   std::int64_t segment_elements() const {
-    return (kSegmentTokens + T + kv_.page_tokens) * kv_.token_stride();
+    return (kSegmentTokens + filled_up(T) + kv_.page_tokens) * kv_.token_stride();
   }
   cudaStream_t handle() const { return stream_.handle(); }
   CudnnAttention& cudnn() const { return cudnn_; }
 
+  // Keys of zeros behind the segment's.
+  std::int64_t zero_keys(const KeyPart& s) const { return s.last ? Q - T : 0; }
   RunShape shape(const KeyPart& s) const {
-    return {T, s.end - s.begin, H, kv_.kv_heads, C, kv_.token_stride(), s.last, scale_};
+    return {Q,     s.end - s.begin + zero_keys(s), H, kv_.kv_heads, C, kv_.token_stride(), s.last,
+            scale_};
   }
   bool supported(Pass pass) const {
     // Where documents begin and little is before the chunk, one call of our kernels does it all.
@@ -142,7 +158,8 @@ class Call {
     each_segment([&](const KeyPart& s) {
       if (is_ours(s)) return;
       good = good &&
-             (s.end - s.begin / kv_.page_tokens * kv_.page_tokens) * kv_.token_stride() <=
+             (s.end + zero_keys(s) - s.begin / kv_.page_tokens * kv_.page_tokens) *
+                     kv_.token_stride() <=
                  segment_elements() &&
              cudnn_.supports(shape(s), pass);
     });
@@ -154,6 +171,16 @@ class Call {
                   [&](const KeyPart& s) {
                     if (s.begin >= part_.begin && s.end <= part_.end) f(s);
                   });
+  }
+
+  // x, or a copy of its own that is filled up.
+  const bf16* filled(const ConstView& x_THC, std::size_t copy) const {
+    if (Q == T) return x_THC.as<bf16>();
+    bf16* const to = filled_[copy];
+    LS_CUDA(cudaMemcpyAsync(to, x_THC.data(), static_cast<std::size_t>(x_THC.bytes()),
+                            cudaMemcpyDeviceToDevice, handle()));
+    zero(to + T * H * C, (Q - T) * H * C);
+    return to;
   }
 
   // Whether our kernels compute the segment.
@@ -180,13 +207,15 @@ class Call {
   const bf16* keys(const KeyPart& s) const {
     const std::int64_t P = kv_.page_tokens, first = s.begin / P, end = ceil_div(s.end, P);
     const std::int64_t skipped = s.begin % P * kv_.token_stride();
-    if (contiguous(kv_, first, end))
+    const std::int64_t zeros = zero_keys(s) * kv_.token_stride();
+    if (zeros == 0 && contiguous(kv_, first, end))
       return reinterpret_cast<const bf16*>(kv_.plane(first, 0)) + skipped;
     const std::int64_t elements = s.end * kv_.token_stride() - first * P * kv_.token_stride();
     gather_kernel<<<page_grid(end - first, P * kv_.token_stride()), kThreads, 0, handle()>>>(
         kv_.base, stream_.upload(kv_.slots + first, end - first), kv_.page_bytes,
         P * kv_.token_stride(), elements, staged_);
     LS_CUDA_LAUNCHED();
+    zero(staged_ + elements, zeros);
     return staged_ + skipped;
   }
   // Where the segment's key gradients go: the run that add_gradients adds, from the page's start
@@ -198,9 +227,7 @@ class Call {
     const std::int64_t P = kv_.page_tokens, first = s.begin / P, end = ceil_div(s.end, P);
     const std::int64_t skipped = s.begin % P * kv_.token_stride();
     // The keys before the segment's first in its first page get nothing.
-    if (skipped > 0)
-      LS_CUDA(cudaMemsetAsync(gradients, 0, static_cast<std::size_t>(skipped) * sizeof(bf16),
-                              handle()));
+    zero(gradients, skipped);
     const std::int64_t elements = (s.end - first * P) * kv_.token_stride();
     const dim3 grid = page_grid(end - first, P * kv_.token_stride());
     const std::int32_t* slots = stream_.upload(to.slots + first, end - first);
@@ -215,6 +242,11 @@ class Call {
   }
 
  private:
+  void zero(bf16* at, std::int64_t elements) const {
+    if (elements > 0)
+      LS_CUDA(cudaMemsetAsync(at, 0, static_cast<std::size_t>(elements) * sizeof(bf16), handle()));
+  }
+
   longstride::cuda::CudaStream& stream_;
   CudnnAttention& cudnn_;
   const PagesView& kv_;
@@ -223,11 +255,12 @@ class Call {
   KeyCut cut_;
   KeyPart part_;
   float scale_;
+  std::array<bf16*, 3> filled_;
   bf16* staged_;
   View own_scratch_;  // of our kernels
 
  public:
-  const std::int64_t T, H, C;
+  const std::int64_t T, H, C, Q;
   const bool documents;      // begin within the chunk
   float *sum, *partial_lse;  // of results that are merged
   bf16 *partial, *gradients;
@@ -236,11 +269,11 @@ class Call {
 }  // namespace
 
 std::int64_t segmented_attention_scratch_elements(const PagedAttentionShape& s) {
-  const std::int64_t rows = s.tokens * s.query_heads,
+  const std::int64_t most = filled_up(s.tokens), rows = most * s.query_heads,
                      // Staged runs begin with their first page.
-      run = (kSegmentTokens + s.tokens + s.page_tokens) * 2 * s.kv_heads * s.head_size;
-  return floats_for(rows * s.head_size, DType::kF32) +
-         floats_for(rows * s.head_size, DType::kBF16) + floats_for(rows, DType::kF32) +
+      run = (kSegmentTokens + most + s.page_tokens) * 2 * s.kv_heads * s.head_size;
+  return floats_for(s.tokens * s.query_heads * s.head_size, DType::kF32) +
+         4 * floats_for(rows * s.head_size, DType::kBF16) + floats_for(rows, DType::kF32) +
          2 * floats_for(run, DType::kBF16) +
          floats_for(matrix_attention_scratch_elements(s), DType::kF32);
 }
@@ -248,6 +281,7 @@ std::int64_t segmented_attention_scratch_elements(const PagedAttentionShape& s) 
 void reserve_segmented_attention(Stream& stream, const PagedAttentionReserve& a) {
   CudnnAttention& cudnn = libraries_of(stream).attention(stream);
   const PagedAttentionShape& s = a.shape;
+  libraries_of(stream).query_lengths().expect(s.tokens, a.keys % s.tokens);
   const auto reserve = [&](std::int64_t keys, bool causal, Pass pass) {
     if (keys > 0)
       cudnn.supports({s.tokens, keys, s.query_heads, s.kv_heads, s.head_size,
@@ -277,8 +311,11 @@ bool segmented_attention_forward(Stream& stream, const PagedAttentionForward& a,
                              .heads = call.H,
                              .head_size = call.C,
                              .queries = call.queries_of(s),
-                             .queries_before = call.queries_before(s)});
+                             .queries_before = call.queries_before(s),
+                             .partial_tokens = call.is_ours(s) ? call.T : call.Q});
   };
+  const bool whole = call.Q == call.T;
+  const bf16* q = call.filled(a.q_THC, 0);
   call.each_segment([&](const KeyPart& s) {
     if (call.is_ours(s)) {
       PagedAttentionForward ours = call.ours(a, s, libraries_of(stream).part_visits());
@@ -288,8 +325,8 @@ bool segmented_attention_forward(Stream& stream, const PagedAttentionForward& a,
       return merge(s);
     }
     const bf16* k = call.keys(s);
-    const bool single = s.is_all();
-    call.cudnn().forward(call.shape(s), {.q = a.q_THC.data(),
+    const bool single = whole && s.is_all();
+    call.cudnn().forward(call.shape(s), {.q = q,
                                          .k = k,
                                          .v = k + a.kv.row_elements(),
                                          .out = single ? a.out_THC.data() : call.partial,
@@ -306,10 +343,18 @@ bool segmented_attention_backward(Stream& stream, const PagedAttentionBackward& 
   const Pass pass = a.exact ? Pass::kExactBackward : Pass::kFastBackward;
   if (!call.supported(pass)) return false;
   const float* lse = a.lse_HT.as<float>();
-  if (call.documents) {
-    hide_queries(stream, lse, call.T, call.H, seen.queries, call.partial_lse);
+  const bool whole = call.Q == call.T;
+  if (call.documents || !whole) {
+    hide_queries(stream, {.lse_HT = lse,
+                          .to_HQ = call.partial_lse,
+                          .tokens = call.T,
+                          .to_tokens = call.Q,
+                          .heads = call.H,
+                          .queries = seen.queries});
     lse = call.partial_lse;
   }
+  const bf16 *q = call.filled(a.q_THC, 0), *out = call.filled(a.out_THC, 1),
+             *dout = call.filled(a.dout_THC, 2);
   const auto add = [&](const KeyPart& s) {
     const std::int64_t row = call.H * call.C;
     add_dq(stream, {.partial = call.partial,
@@ -327,13 +372,13 @@ bool segmented_attention_backward(Stream& stream, const PagedAttentionBackward& 
     }
     const bf16* k = call.keys(s);
     bf16* dk = call.gradients_of(s);
-    const bool single = s.is_all();
+    const bool single = whole && s.is_all();
     call.cudnn().backward(call.shape(s),
-                          {.q = a.q_THC.data(),
+                          {.q = q,
                            .k = k,
                            .v = k + a.kv.row_elements(),
-                           .out = a.out_THC.data(),
-                           .dout = a.dout_THC.data(),
+                           .out = out,
+                           .dout = dout,
                            .lse = lse,
                            .dq = single ? a.dq_THC.data() : call.partial,
                            .dk = dk,

@@ -7,8 +7,6 @@
 namespace longstride::ops::cuda {
 namespace {
 
-constexpr std::size_t kMostPlans = 1024;
-
 cudaDataType_t type_of(DType t) {
   switch (t) {
     case DType::kF32:
@@ -68,10 +66,7 @@ GemmPlan::~GemmPlan() {
 }
 
 const GemmPlan& GemmPlans::find(Stream& stream, const Gemm& g) {
-  // Sequences that are not packed end anywhere, and every length is a shape of its own.
-  if (plans_.size() >= kMostPlans && !plans_.contains(g.shape)) plans_.clear();
-  std::unique_ptr<GemmPlan>& slot = plans_[g.shape];
-  if (slot) return *slot;
+  if (const std::unique_ptr<GemmPlan>* known = plans_.find(g.shape)) return **known;
   std::unique_ptr<GemmPlan> plan = make_plan(g.shape);
   auto* const blas = libraries_of(stream).blas();
   if (!replay(blas, g, *plan))
@@ -80,8 +75,8 @@ const GemmPlan& GemmPlans::find(Stream& stream, const Gemm& g) {
             ? quickest_algorithm(stream, g, *plan)
             : advised_algorithms(blas, g.shape, *plan, LibraryContext::kWorkspaceBytes, 1).front();
   if (measuring_) met_[text_of(g.shape)] = text_of(plan->algorithm);
-  slot = std::move(plan);
-  return *slot;
+  if (plans_.full()) plans_.drop_oldest();
+  return *plans_.add(g.shape, std::move(plan));
 }
 
 bool GemmPlans::replay(cublasLtHandle_t blas, const Gemm& g, GemmPlan& plan) const {

@@ -1,14 +1,14 @@
-// Matrix products by cuBLASLt, row-major. What a product needs besides its pointers is made once
-// per shape and kept.
+// Matrix products by cuBLASLt, row-major. What a product needs besides its pointers is made when
+// its shape is met, and kept for those met last.
 #pragma once
 
 #include <cublasLt.h>
 
 #include <compare>
 #include <cstdint>
-#include <map>
 #include <memory>
 
+#include "base/recent_map.h"
 #include "device/device.h"
 #include "ops/kernel_choices.h"
 #include "tensor/dtype.h"
@@ -67,7 +67,10 @@ class GemmPlans {
   void clear() { plans_.clear(); }
 
  private:
-  std::map<GemmShape, std::unique_ptr<GemmPlan>> plans_;
+  // A sequence has some tens of shapes; those that are not packed end anywhere, and every length is
+  // a shape of its own. A plan is not needed once its product is queued.
+  static constexpr std::size_t kMostPlans = 1024;
+  RecentMap<GemmShape, std::unique_ptr<GemmPlan>> plans_{kMostPlans};
   KernelChoices choices_, met_;
   bool measuring_ = false;
 

@@ -9,6 +9,7 @@
 
 #include "device/cuda/cuda_stream.h"
 #include "ops/cuda/attention_cudnn.h"
+#include "ops/cuda/attention_lengths.h"
 #include "ops/cuda/gemm_plans.h"
 #include "tensor/seen_keys.h"
 
@@ -33,6 +34,7 @@ class LibraryContext final : public longstride::cuda::StreamExtension {
     return *attention_;
   }
   PartVisits& part_visits() { return part_visits_; }
+  QueryLengths& query_lengths() { return query_lengths_; }
 
  private:
   cublasLtHandle_t blas_ = nullptr;
@@ -40,6 +42,7 @@ class LibraryContext final : public longstride::cuda::StreamExtension {
   GemmPlans gemms_;
   std::unique_ptr<CudnnAttention> attention_;
   PartVisits part_visits_;
+  QueryLengths query_lengths_;
 };
 
 LibraryContext& libraries_of(Stream& stream);

@@ -94,9 +94,23 @@ __device__ __forceinline__ void copy_8_async(std::uint32_t to, const void* from,
                "l"(__cvta_generic_to_global(from)), "r"(present ? 8 : 0)
                : "memory");
 }
+__device__ __forceinline__ void copy_4_async(std::uint32_t to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;\n" ::"r"(to),
+               "l"(__cvta_generic_to_global(from))
+               : "memory");
+}
 // Waits for all copies of this thread; others see them after a barrier.
 __device__ __forceinline__ void wait_for_copies() {
   asm volatile("cp.async.wait_all;\n" ::: "memory");
+}
+// This thread's copies since the last call are a group, which may be empty.
+__device__ __forceinline__ void end_copies() {
+  asm volatile("cp.async.commit_group;\n" ::: "memory");
+}
+// Waits for all groups of this thread but the last kGroups.
+template <int kGroups>
+__device__ __forceinline__ void wait_for_copies_but() {
+  asm volatile("cp.async.wait_group %0;\n" ::"n"(kGroups) : "memory");
 }
 
 // Barriers among some warps of a block, kThreads in all; 0 is __syncthreads'. Those that arrive go

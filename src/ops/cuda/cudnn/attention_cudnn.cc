@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/recent_map.h"
 #include "base/sizes.h"
 #include "device/cuda/check.h"
 #include "device/cuda/cuda_stream.h"
@@ -19,6 +20,7 @@ namespace {
 namespace fe = cudnn_frontend;
 using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 
+// Lengths are few (attention_lengths.h, kEvenTokens): a run has some tens of each pass.
 constexpr std::size_t kMostPlans = 512;
 
 enum Id : std::int64_t { kQ = 1, kK, kV, kOut, kStats, kDout, kDq, kDk, kDv };
@@ -138,26 +140,27 @@ struct CudnnAttention::Plans {
   Stream& stream;
   cudnnHandle_t handle = nullptr;
   void* workspace = nullptr;
-  std::int64_t workspace_bytes = 0;
-  std::map<std::pair<RunShape, Pass>, std::unique_ptr<Plan>> plans;
+  std::int64_t workspace_bytes = 0, made = 0;
+  RecentMap<std::pair<RunShape, Pass>, std::unique_ptr<Plan>> plans{kMostPlans};
 
   Plan& find(const RunShape& s, Pass pass) {
-    // Lengths are few unless chunks are of many sizes.
-    if (plans.size() >= kMostPlans && !plans.contains({s, pass})) {
-      stream.synchronize();  // their kernels may be queued
-      plans.clear();
+    if (const std::unique_ptr<Plan>* plan = plans.find({s, pass})) return **plan;
+    if (plans.full()) {
+      stream.synchronize();  // its kernels may be queued
+      plans.drop_oldest();
     }
-    std::unique_ptr<Plan>& plan = plans[{s, pass}];
-    if (!plan)
-      adopt(plan = pass == Pass::kForward ? make_forward(s, handle)
-                                          : make_backward(s, pass == Pass::kExactBackward, handle));
-    return *plan;
+    std::unique_ptr<Plan> plan = pass == Pass::kForward
+                                     ? make_forward(s, handle)
+                                     : make_backward(s, pass == Pass::kExactBackward, handle);
+    ++made;
+    adopt(*plan);
+    return *plans.add({s, pass}, std::move(plan));
   }
   // Room for a new plan's workspace.
-  void adopt(const std::unique_ptr<Plan>& plan) {
-    if (!plan->usable) return;
+  void adopt(const Plan& plan) {
+    if (!plan.usable) return;
     std::int64_t bytes = 0;
-    fe::error_t error = plan->graph.get_workspace_size(bytes);
+    fe::error_t error = plan.graph.get_workspace_size(bytes);
     LS_CHECK(error.is_good(), "{}", error.get_message());
     if (bytes <= workspace_bytes) return;
     if (workspace != nullptr) {
@@ -236,6 +239,8 @@ void CudnnAttention::backward(const RunShape& shape, const RunBackward& a, Pass 
                                                      {kDv, a.dv}};
   plans_->execute(plans_->find(shape, pass), tensors);
 }
+
+std::int64_t CudnnAttention::plans_made() const { return plans_->made; }
 
 std::int64_t CudnnAttention::workspace_bytes() const { return plans_->workspace_bytes; }
 

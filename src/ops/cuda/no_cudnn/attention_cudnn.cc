@@ -16,6 +16,7 @@ void CudnnAttention::backward(const RunShape&, const RunBackward&, Pass) {
   LS_CHECK(false, "no cuDNN");
 }
 std::int64_t CudnnAttention::workspace_bytes() const { return 0; }
+std::int64_t CudnnAttention::plans_made() const { return 0; }
 std::string cudnn_version() { return "none"; }
 
 }  // namespace longstride::ops::cuda
