@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/usage.h"
 
 namespace longstride::cli {
 
@@ -48,6 +49,8 @@ int main(int argc, char** argv) {
   using namespace longstride;
   // A file that outgrows its limit should be an error we report, not a signal that ends us.
   std::signal(SIGXFSZ, SIG_IGN);
+  // Nor should a reader that has gone.
+  std::signal(SIGPIPE, SIG_IGN);
   CLI::App app("longstride trains language models on contexts of millions of tokens on one device.",
                "longstride");
   app.require_subcommand(1);
@@ -72,7 +75,7 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : 2;
+    return cli::report_usage(app, e);
   }
   try {
     return action();
@@ -86,9 +89,10 @@ int main(int argc, char** argv) {
     return 2;
   } catch (const std::bad_alloc&) {
     log_line("error: ", "not enough memory on this machine");
-    log_line("  hint: ",
-             "use a shorter context, or larger chunks: what plans them grows with the "
-             "square of their number");
+    log_line(
+        "  hint: ",
+        "use a shorter context, or larger chunks: what plans them grows with the "
+        "square of their number; or raise the address-space limit (ulimit -v), where there is one");
     return 2;
   } catch (const std::exception& e) {
     log_line("internal error: ", e.what());

@@ -33,8 +33,8 @@ struct Compared {
   }
   [[noreturn]] void refuse(const std::filesystem::path& directory) const {
     throw Error(fmt::format("{}.{} is {} but the checkpoint {} was made with {}", section, key,
-                            now ? now->dump() : "not set", directory.string(),
-                            then ? then->dump() : "nothing set"),
+                            now ? dump_json(*now) : "not set", directory.string(),
+                            then ? dump_json(*then) : "nothing set"),
                 "put the old value back to resume, or start a new run in another "
                 "checkpoint.directory (with this checkpoint as model.path)");
   }
@@ -67,7 +67,7 @@ void check_same_run(const RunPlan& plan, const TrainState& saved,
     if (const Compared path = compared("data", key); !path.same()) path.refuse(directory);
   // Somebody may have mended them.
   log_warning("data.path {} holds other data than when {} was saved: the run goes on with these",
-              compared("data", "path").now->dump(), directory.string());
+              dump_json(*compared("data", "path").now), directory.string());
 }
 
 }  // namespace longstride
