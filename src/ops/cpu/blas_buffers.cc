@@ -72,8 +72,8 @@ bool system_gives(int buffers) {
 
 }  // namespace
 
-// Before the constructors of libraries, OpenBLAS's among them.
-__attribute__((section(".preinit_array"),
+// Runs before OpenBLAS's own constructor, which reads the environment: its priority is 101.
+__attribute__((section(".init_array.00100"),
                used)) void (*blas_starts_no_threads)(int, char**, char**) = start_no_threads;
 
 void reserve_blas_buffers(int threads) {
