@@ -307,6 +307,7 @@ bool is_unfinished_directory(const fs::path& path) {
 }
 
 void make_writable_directory(const fs::path& path) {
+  if (path.empty()) throw Error("the name of a directory is empty", "name a directory");
   std::error_code error;
   fs::create_directories(path, error);
   if (error) fail("create directory", path, error.value());

@@ -7,10 +7,11 @@ namespace {
 TEST(InitializerRange, MattersForRandomWeightsAlone) {
   const RunDirectory run;
   run.write_model("model", changed_preset("tiny-llama"));
+  run.write_tokens("few.bin", 65);
   Json config = Json::parse(run.read("model/config.json"));
   const auto gradients = [&] {
     run.files().write_text("model/config.json", config.dump());
-    return run.run({"gradients", "--model", "model", "--tokens", "tokens.bin", "--chunk", "64",
+    return run.run({"gradients", "--model", "model", "--tokens", "few.bin", "--chunk", "64",
                     "--page", "16", "--device", "cpu"});
   };
   for (const Json& value : {Json(0), Json(0.0), Json(nullptr)}) {

@@ -10,6 +10,7 @@ TEST(NonUtf8Path, ARunIsTrainedResumedAndInspected) {
   const std::string odd = "d\xff\xfe";
   std::filesystem::create_directory(run.path(odd));
   std::filesystem::rename(run.path("tokens.bin"), run.path(odd + "/tokens.bin"));
+  run.write_tokens("few.bin", 65);
   const std::vector<std::string> places = {"--data.path=" + odd + "/tokens.bin",
                                            "--checkpoint.directory=" + odd + "/out",
                                            "--metrics.file=" + odd + "/m.jsonl"};
@@ -30,11 +31,11 @@ TEST(NonUtf8Path, ARunIsTrainedResumedAndInspected) {
       if (as_json) words.push_back("--json");
       const ProgramResult result = run.run(words);
       ASSERT_TRUE(ended(result, 0));
-      if (as_json) EXPECT_TRUE(Json::accept(result.out)) << result.out;
+      EXPECT_TRUE(!as_json || Json::accept(result.out)) << result.out;
     }
   EXPECT_TRUE(
-      ended(run.run({"gradients", "--model", odd + "/out/step-3", "--tokens", odd + "/tokens.bin",
-                     "--out", odd + "/g", "--chunk", "64", "--page", "16", "--device", "cpu"}),
+      ended(run.run({"gradients", "--model", odd + "/out/step-3", "--tokens", "few.bin", "--out",
+                     odd + "/g", "--chunk", "64", "--page", "16", "--device", "cpu"}),
             0));
   EXPECT_TRUE(
       ended(run.run({"bench", "step", "--preset", "tiny-llama", "--context", "64", "--chunk", "64",

@@ -9,13 +9,14 @@ using Strings = std::vector<std::string>;
 TEST(OutputLost, AFullDiskIsAFailure) {
   const RunDirectory run;
   run.write_model("model", changed_preset("tiny-llama"));
+  run.write_tokens("few.bin", 65);
   RunOptions full;
   full.out = "/dev/full";
   for (const Strings& words : {Strings{"inspect", "model"},
                                {"inspect", "model", "--json"},
                                {"inspect", "tokens.bin"},
-                               {"gradients", "--model", "model", "--tokens", "tokens.bin",
-                                "--chunk", "64", "--page", "16", "--device", "cpu"},
+                               {"gradients", "--model", "model", "--tokens", "few.bin", "--chunk",
+                                "64", "--page", "16", "--device", "cpu"},
                                {"bench", "step", "--preset", "tiny-llama", "--context", "64",
                                 "--chunk", "64", "--page", "16", "--device", "cpu"},
                                {"--version"},

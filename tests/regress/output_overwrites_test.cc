@@ -37,9 +37,10 @@ TEST(OutputOverwrites, GradientsReplaceGradientsAlone) {
   const RunDirectory run;
   run.write_model("model", changed_preset("tiny-llama"));
   run.write_model("other", changed_preset("tiny-llama"));
+  run.write_tokens("few.bin", 65);
   const auto gradients = [&](const std::string& out) {
-    return run.run({"gradients", "--model", "model", "--tokens", "tokens.bin", "--out", out,
-                    "--chunk", "64", "--page", "16", "--device", "cpu"});
+    return run.run({"gradients", "--model", "model", "--tokens", "few.bin", "--out", out, "--chunk",
+                    "64", "--page", "16", "--device", "cpu"});
   };
   const std::string weights = run.read("other/model.safetensors"), tokens = run.read("tokens.bin");
   for (const std::string name :
