@@ -18,6 +18,7 @@
 
 #include "base/error.h"
 #include "base/read_ahead.h"
+#include "base/system_calls.h"
 
 namespace longstride {
 namespace {
@@ -26,6 +27,7 @@ namespace fs = std::filesystem;
 
 // A file may come into the place of a file, and of nothing else.
 void check_regular(const fs::path& path) {
+  if (path.empty()) throw Error("the name of a file is empty", "name a file");
   std::error_code ignored;
   if (!path.has_filename() || (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)))
     throw Error(fmt::format("{}: not a regular file", path.string()),
@@ -33,7 +35,7 @@ void check_regular(const fs::path& path) {
 }
 
 [[noreturn]] void fail(const char* doing, const fs::path& path, int error) {
-  const char* hint = "";
+  const char* hint = nullptr;
   switch (error) {
     case ENOTDIR:
     case EEXIST:
@@ -56,17 +58,44 @@ void check_regular(const fs::path& path) {
           "raise the file size limit (ulimit -f), or choose another directory; earlier saves are "
           "untouched";
       break;
+    case ENAMETOOLONG:
+      hint = "choose a shorter name";
+      break;
+    case ELOOP:
+      hint = "its symbolic links lead back to themselves: choose another path";
+      break;
+    case ENOMEM:
+      hint = "free memory on this machine, or raise the address-space limit (ulimit -v)";
+      break;
+    case EMFILE:
+    case ENFILE:
+      hint = "raise the limit of open files (ulimit -n)";
+      break;
     default:
+      hint = "check the disk that it is on, or choose another path";
       break;
   }
   throw Error(fmt::format("cannot {} {}: {}", doing, path.string(), std::strerror(error)), hint);
 }
 
+int open_file(const fs::path& path, int flags) {
+  return retry_eintr([&] { return ::open(path.c_str(), flags, 0644); });
+}
+
+// 0, or errno's number.
+int sync_descriptor(int fd) {
+  return retry_eintr([&] { return ::fsync(fd); }) == 0 ? 0 : errno;
+}
+
+int rename_file(const fs::path& from, const fs::path& to) {
+  return retry_eintr([&] { return ::rename(from.c_str(), to.c_str()); });
+}
+
 void sync_path(const fs::path& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = open_file(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) fail("open", path, errno);
-  const int failed = ::fsync(fd) != 0 ? errno : 0;
-  ::close(fd);
+  const int failed = sync_descriptor(fd);
+  close_descriptor(fd);
   // Some file systems do not sync directories; they say EINVAL.
   if (failed != 0 && failed != EINVAL) fail("sync", path, failed);
 }
@@ -94,11 +123,11 @@ fs::path hidden_sibling(const fs::path& path) {
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
   // A pipe must be refused, not waited for.
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  const int fd = open_file(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) fail("open", path, errno);
   struct stat info {};
   if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    ::close(fd);
+    close_descriptor(fd);
     throw Error(fmt::format("{}: not a regular file", path.string()),
                 "name a file, not a directory or a device");
   }
@@ -107,12 +136,12 @@ MappedFile::MappedFile(const fs::path& path) : path_(path) {
     void* p = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd, 0);
     if (p == MAP_FAILED) {
       const int error = errno;
-      ::close(fd);
+      close_descriptor(fd);
       fail("map", path, error);
     }
     data_ = static_cast<const std::byte*>(p);
   }
-  ::close(fd);
+  close_descriptor(fd);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept { *this = std::move(other); }
@@ -135,14 +164,14 @@ std::string read_text(const fs::path& path) {
 }
 
 FileWriter::FileWriter(const fs::path& path) : path_(path) {
-  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  fd_ = open_file(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC);
   if (fd_ < 0) fail("create", path, errno);
   hash_ = XXH3_createState();
   XXH3_64bits_reset(hash_of(hash_));
 }
 
 FileWriter::~FileWriter() {
-  if (fd_ >= 0) ::close(fd_);
+  if (fd_ >= 0) close_descriptor(fd_);
   XXH3_freeState(hash_of(hash_));
 }
 
@@ -152,8 +181,7 @@ void FileWriter::write(std::span<const std::byte> bytes) {
   const std::byte* at = bytes.data();
   std::size_t left = bytes.size();
   while (left > 0) {
-    const ssize_t n = ::write(fd_, at, left);
-    if (n < 0 && errno == EINTR) continue;
+    const ssize_t n = retry_eintr([&] { return ::write(fd_, at, left); });
     if (n < 0) fail("write", path_, errno);
     at += n;
     left -= static_cast<std::size_t>(n);
@@ -167,9 +195,10 @@ void FileWriter::write(std::string_view text) {
 
 void FileWriter::finish() {
   LS_CHECK(fd_ >= 0, "{} is finished", path_.string());
-  if (::fsync(fd_) != 0 && errno != EINVAL) fail("sync", path_, errno);
-  const int failed = ::close(std::exchange(fd_, -1)) != 0 ? errno : 0;
-  if (failed != 0) fail("close", path_, failed);
+  if (const int failed = sync_descriptor(fd_); failed != 0 && failed != EINVAL)
+    fail("sync", path_, failed);
+  if (const int failed = close_descriptor(std::exchange(fd_, -1)); failed != 0)
+    fail("close", path_, failed);
 }
 
 std::uint64_t FileWriter::checksum() const { return XXH3_64bits_digest(hash_of(hash_)); }
@@ -203,13 +232,19 @@ void write_file_atomic(const fs::path& path, std::string_view text) {
 }
 
 void write_file_atomic(const fs::path& path, const std::function<void(FileWriter&)>& fill) {
-  check_regular(path);
-  const fs::path temporary = unfinished(path);
-  try {
+  replace_file_atomic(path, [&](const fs::path& temporary) {
     FileWriter writer(temporary);
     fill(writer);
     writer.finish();
-    if (::rename(temporary.c_str(), path.c_str()) != 0) fail("replace", path, errno);
+  });
+}
+
+void replace_file_atomic(const fs::path& path, const std::function<void(const fs::path&)>& fill) {
+  check_regular(path);
+  const fs::path temporary = unfinished(path);
+  try {
+    fill(temporary);
+    if (rename_file(temporary, path) != 0) fail("replace", path, errno);
   } catch (...) {
     ::unlink(temporary.c_str());
     throw;
@@ -220,22 +255,23 @@ void write_file_atomic(const fs::path& path, const std::function<void(FileWriter
 void check_file_writable(const fs::path& path) {
   check_regular(path);
   const fs::path temporary = unfinished(path);
-  const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+  const int fd = open_file(temporary, O_WRONLY | O_CREAT | O_CLOEXEC);
   if (fd < 0) fail("create", path, errno);
-  ::close(fd);
+  close_descriptor(fd);
   ::unlink(temporary.c_str());
 }
 
 DirectoryLock::DirectoryLock(const fs::path& directory)
-    : fd_(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    : fd_(open_file(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
   if (fd_ < 0) fail("open", directory, errno);
-  if (::flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
-  ::close(fd_);
+  if (retry_eintr([&] { return ::flock(fd_, LOCK_EX | LOCK_NB); }) == 0 || errno != EWOULDBLOCK)
+    return;
+  close_descriptor(fd_);
   throw Error(fmt::format("another process is at work in {}", directory.string()),
               "wait until it has ended, or choose another directory");
 }
 
-DirectoryLock::~DirectoryLock() { ::close(fd_); }
+DirectoryLock::~DirectoryLock() { close_descriptor(fd_); }
 
 DirectoryWriter::DirectoryWriter(fs::path target) : target_(std::move(target)) {
   if (!target_.has_filename()) target_ = target_.parent_path();  // "out/" means "out"
@@ -256,8 +292,7 @@ void DirectoryWriter::commit() {
   sync_path(temporary_);
   std::error_code ignored;
   if (!fs::exists(target_, ignored)) {
-    if (::rename(temporary_.c_str(), target_.c_str()) != 0)
-      fail("rename into place", target_, errno);
+    if (rename_file(temporary_, target_) != 0) fail("rename into place", target_, errno);
     committed_ = true;
     sync_path(parent_of(target_));
     return;
@@ -265,7 +300,10 @@ void DirectoryWriter::commit() {
   // The two change names in one call, so that a process killed here leaves the old one or the new
   // one under the target's name. The old one is dropped, under the temporary's name, once that is
   // on the disk.
-  if (::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) == 0) {
+  if (retry_eintr([&] {
+        return ::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, target_.c_str(),
+                           RENAME_EXCHANGE);
+      }) == 0) {
     committed_ = true;
     sync_path(parent_of(target_));
     fs::remove_all(temporary_, ignored);
@@ -275,10 +313,10 @@ void DirectoryWriter::commit() {
   // A file system that cannot do that (network ones): the old one steps aside, under a name that is
   // not taken for a leftover, and is dropped once the new one has its name.
   const fs::path old = target_.string() + ".replaced-" + std::to_string(::getpid());
-  if (::rename(target_.c_str(), old.c_str()) != 0) fail("move aside", target_, errno);
-  if (::rename(temporary_.c_str(), target_.c_str()) != 0) {
+  if (rename_file(target_, old) != 0) fail("move aside", target_, errno);
+  if (rename_file(temporary_, target_) != 0) {
     const int error = errno;
-    (void)::rename(old.c_str(), target_.c_str());
+    (void)rename_file(old, target_);
     fail("rename into place", target_, error);
   }
   committed_ = true;
@@ -300,15 +338,19 @@ bool is_unfinished_directory(const fs::path& path) {
 }
 
 void make_writable_directory(const fs::path& path) {
+  if (path.empty()) throw Error("the name of a directory is empty", "name a directory");
   std::error_code error;
   fs::create_directories(path, error);
   if (error) fail("create directory", path, error.value());
   // Asking the kernel beats asking the mode bits: a read-only file system or a quota says no here
   // and not later.
-  std::string probe = (path / ".probe-XXXXXX").string();
-  const int fd = ::mkstemp(probe.data());
+  std::string probe;
+  const int fd = retry_eintr([&] {
+    probe = (path / ".probe-XXXXXX").string();
+    return ::mkstemp(probe.data());
+  });
   if (fd < 0) fail("write in directory", path, errno);
-  ::close(fd);
+  close_descriptor(fd);
   ::unlink(probe.c_str());
 }
 

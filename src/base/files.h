@@ -63,6 +63,9 @@ void write_file_atomic(const std::filesystem::path& path, std::string_view text)
 // The same for what `fill` writes, piece by piece.
 void write_file_atomic(const std::filesystem::path& path,
                        const std::function<void(FileWriter&)>& fill);
+// The same for what `fill` writes by itself, and syncs, under the name it is given.
+void replace_file_atomic(const std::filesystem::path& path,
+                         const std::function<void(const std::filesystem::path&)>& fill);
 // Throws Error where write_file_atomic could not write `path` now, or would put a file in the place
 // of something that is none (a directory, a device). Leaves nothing behind.
 void check_file_writable(const std::filesystem::path& path);

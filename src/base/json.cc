@@ -20,4 +20,12 @@ Json read_json(const std::filesystem::path& path) {
   return parse_json(read_text(path), path.string());
 }
 
+std::string dump_json(const Json& json, int indent) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string dump_json(const OrderedJson& json, int indent) {
+  return json.dump(indent, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
 }  // namespace longstride

@@ -2,9 +2,12 @@
 
 #include <utility>
 
+#include "base/threads.h"
+
 namespace longstride {
 
-SerialWorker::SerialWorker() : thread_([this] { run(); }) {}
+SerialWorker::SerialWorker(std::function<void(const std::exception_ptr&)> failed)
+    : failed_(std::move(failed)), thread_(start_thread([this] { run(); })) {}
 
 SerialWorker::~SerialWorker() {
   {
@@ -31,7 +34,11 @@ void SerialWorker::run() {
     std::function<void()> task = std::move(tasks_.front());
     tasks_.pop_front();
     lock.unlock();
-    task();
+    try {
+      task();
+    } catch (...) {
+      failed_(std::current_exception());
+    }
     task = nullptr;  // what it holds goes without the lock
     lock.lock();
   }

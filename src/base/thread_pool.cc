@@ -1,7 +1,5 @@
 #include "base/thread_pool.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <atomic>
 #include <charconv>
@@ -9,34 +7,21 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <fstream>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/cores.h"
 #include "base/error.h"
+#include "base/threads.h"
 
 namespace longstride {
 namespace {
 
 thread_local int slot_of_this_thread = 0;
 thread_local bool inside_parallel_for = false;
-
-// Cores this process may use: its affinity mask, cut down by a cgroup's CPU quota.
-int usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  int cores = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
-  std::ifstream quota_file("/sys/fs/cgroup/cpu.max");
-  std::string quota;
-  double period = 0;
-  if (quota_file >> quota >> period && quota != "max" && period > 0)
-    cores = std::min(cores,
-                     std::max(1, static_cast<int>(std::strtod(quota.c_str(), nullptr) / period)));
-  return std::max(1, cores);
-}
 
 int default_threads() {
   if (const char* text = std::getenv("LONGSTRIDE_THREADS")) {
@@ -46,6 +31,7 @@ int default_threads() {
     if (error != std::errc() || last != end || n < 1 || n > 1024)
       throw Error(fmt::format("LONGSTRIDE_THREADS is '{}'", text),
                   "set it to a number from 1 to 1024, or unset it");
+    warn_of_many_threads("LONGSTRIDE_THREADS", n);
     return n;
   }
   return usable_cores();
@@ -72,18 +58,17 @@ struct Job {
 class Pool {
  public:
   explicit Pool(int threads) {
-    for (int slot = 1; slot < threads; ++slot) workers_.emplace_back([this, slot] { serve(slot); });
+    try {
+      for (int slot = 1; slot < threads; ++slot)
+        workers_.push_back(start_thread([this, slot] { serve(slot); }));
+    } catch (...) {
+      stop();
+      throw;
+    }
   }
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
-  ~Pool() {
-    {
-      const std::scoped_lock hold(lock_);
-      stop_ = true;
-    }
-    wake_.notify_all();
-    for (std::thread& t : workers_) t.join();
-  }
+  ~Pool() { stop(); }
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
   void run(Job& job) {
@@ -101,6 +86,15 @@ class Pool {
   }
 
  private:
+  void stop() {
+    {
+      const std::scoped_lock hold(lock_);
+      stop_ = true;
+    }
+    wake_.notify_all();
+    join_all(workers_);
+  }
+
   void serve(int slot) {
     slot_of_this_thread = slot;
     inside_parallel_for = true;

@@ -11,7 +11,10 @@ namespace longstride::cli {
 void add_bench_step(CLI::App& bench, Action& action);
 void add_bench_kernels(CLI::App& bench, Action& action);
 
-// To `file`, or as one line to stdout where it is empty.
-void write_bench_json(const std::string& file, const OrderedJson& json);
+// Before work begins: throws Error where `file` cannot be written, or is there and no result of
+// ours. Nothing where it is empty.
+void check_bench_json(const std::string& file);
+// To `file`, or as one line to stdout where it is empty. Returns the program's exit status.
+int write_bench_json(const std::string& file, const OrderedJson& json);
 
 }  // namespace longstride::cli

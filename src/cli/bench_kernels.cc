@@ -2,10 +2,10 @@
 #include <memory>
 
 #include "base/error.h"
-#include "base/files.h"
 #include "base/log.h"
 #include "base/thread_pool.h"
 #include "cli/bench.h"
+#include "cli/usage.h"
 #include "device/device.h"
 #include "ops/cases/run.h"
 #include "ops/kernel_libraries.h"
@@ -19,7 +19,7 @@ struct Options {
 };
 
 int bench_kernels(const Options& o) {
-  if (!o.json.empty()) check_file_writable(o.json);
+  check_bench_json(o.json);
   const std::unique_ptr<Device> device = make_device(o.device);
   OrderedJson json = {{"device", device->name()},
                       {"threads", thread_count()},
@@ -39,8 +39,7 @@ int bench_kernels(const Options& o) {
         fmt::format("no operation has '{}' in its name{}", o.run.filter,
                     o.run.shape.empty() ? "" : fmt::format(" and '{}' in its shape", o.run.shape)),
         "longstride bench kernels without --filter and --shape lists them all");
-  write_bench_json(o.json, json);
-  return 0;
+  return write_bench_json(o.json, json);
 }
 
 }  // namespace
@@ -51,12 +50,13 @@ void add_bench_kernels(CLI::App& bench, Action& action) {
   command->add_option("--filter", o->run.filter, "only operations whose name contains this");
   command->add_option("--shape", o->run.shape, "only shapes whose label contains this");
   command->add_option("--warm-up", o->run.warm_up, "seconds of calls before those that count")
-      ->check(CLI::NonNegativeNumber)
+      ->check(finite_number() & CLI::NonNegativeNumber)
       ->capture_default_str();
   command->add_option("--seconds", o->run.seconds, "time spent on each")
-      ->check(CLI::PositiveNumber)
+      ->check(finite_number() & CLI::PositiveNumber)
       ->capture_default_str();
-  command->add_option("--json", o->json, "write the figures to this file instead of stdout");
+  command->add_option("--json", o->json, "write the figures to this file instead of stdout")
+      ->check(not_empty());
   add_device_option(*command, o->device);
   command->callback([o, &action] { action = [o] { return bench_kernels(*o); }; });
 }

@@ -2,12 +2,13 @@
 // built-in shape with random weights.
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "base/error.h"
-#include "base/files.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "base/sizes.h"
@@ -15,6 +16,7 @@
 #include "cli/bench.h"
 #include "cli/bench_update.h"
 #include "cli/record.h"
+#include "cli/usage.h"
 #include "model/presets.h"
 #include "observe/activity_summary.h"
 #include "observe/cpu_time.h"
@@ -161,18 +163,50 @@ Json profile(Device& device, const std::function<void()>& run) {
     log_info("{:>8.3f} s {:>5.1f}% {:>7} x  {}", row.seconds, 100 * row.seconds / summary.span_s,
              row.calls, row.name.substr(0, 150));
   }
-  return Json::parse(to_json(summary).dump());
+  return Json::parse(dump_json(to_json(summary)));
+}
+
+// Options that would do nothing are refused.
+void check_options(const Options& o) {
+  if (!o.optimizer.empty() && o.updates == 0)
+    throw Error("--optimizer without --update", "add --update 3, for instance");
+  const bool optimizer_on_disk = o.optimizer == "disk";
+  if (optimizer_on_disk && o.disk_path.empty())
+    throw Error("--optimizer disk without --disk-path", "name a directory on a local disk");
+  for (const auto& [option, value] :
+       {std::pair("--host-memory", &o.host_memory), std::pair("--disk-memory", &o.disk_memory)})
+    if (!value->empty() && o.page_memory.empty() && !optimizer_on_disk)
+      throw Error(fmt::format("{} without --page-memory or --optimizer disk", option),
+                  "all pages are on the device: add --page-memory least, for instance");
+  if (!o.disk_path.empty() && o.disk_memory.empty() && !optimizer_on_disk)
+    throw Error("--disk-path without --disk-memory or --optimizer disk",
+                "nothing goes to disk: add --disk-memory 100GiB, for instance");
+  const auto full = [](const std::string& name) {
+    return std::filesystem::absolute(name).lexically_normal();
+  };
+  if (!o.trace.empty() && !o.json.empty() && full(o.trace) == full(o.json))
+    throw Error(fmt::format("--trace and --json are both {}", o.json), "name two files");
+}
+
+// What depends on the plan is said.
+void warn_of_unused(const Options& o, const StepMemory& m) {
+  if (o.page_memory.empty()) return;
+  if (m.host_pages + m.disk_pages == 0)
+    log_warning("--page-memory {} holds all pages: none goes to host memory or disk",
+                o.page_memory);
+  else if (m.disk_pages == 0 && !o.disk_memory.empty() && o.optimizer != "disk")
+    log_warning(
+        "--disk-memory {}: host memory holds all pages that leave the device, so none goes "
+        "to disk; give a smaller --host-memory to use it",
+        o.disk_memory);
 }
 
 int bench_step(const Options& o) {
-  if (!o.json.empty()) check_file_writable(o.json);
+  check_options(o);
+  check_bench_json(o.json);
   std::optional<Tracer> tracer;
   if (!o.trace.empty()) tracer.emplace(o.trace);
   const ModelConfig config = shape_of(o);
-  if (!o.optimizer.empty() && o.updates == 0)
-    throw Error("--optimizer without --update", "add --update 3, for instance");
-  if (o.optimizer == "disk" && o.disk_path.empty())
-    throw Error("--optimizer disk without --disk-path", "name a directory on a local disk");
   const std::int64_t context = parse_size(o.context, "--context");
   if (context < 2) throw Error(fmt::format("--context is {}", context), "give at least 2 tokens");
   const std::unique_ptr<Device> device = make_device(o.device);
@@ -215,6 +249,7 @@ int bench_step(const Options& o) {
   StepRunner runner(config, weights, gradients, numerics,
                     {context, o.keep_chunks, o.rebuild_feed_forward,
                      pages_of(o, device->kind(), config, numerics, context), documents.size() > 1});
+  warn_of_unused(o, runner.memory());
   OrderedJson record = to_json(numerics);
   record["choices"] = runner.choose_kernels();
   Timing best;
@@ -331,18 +366,10 @@ int bench_step(const Options& o) {
   if (o.profile) json["profile"] = profile(*device, step);
   // Last, since it takes memory that is not the step's, and changes the weights.
   if (o.updates > 0) json["update"] = bench_update(config, weights, gradients, update_of(o, m));
-  write_bench_json(o.json, json);
-  return 0;
+  return write_bench_json(o.json, json);
 }
 
 }  // namespace
-
-void write_bench_json(const std::string& file, const OrderedJson& json) {
-  if (file.empty())
-    fmt::print("{}\n", json.dump());
-  else
-    write_file_atomic(file, json.dump(2) + "\n");
-}
 
 void add_bench_step(CLI::App& bench, Action& action) {
   auto o = std::make_shared<Options>();
@@ -378,20 +405,23 @@ void add_bench_step(CLI::App& bench, Action& action) {
   command->add_option("--dtype", o->dtype, "of the weights: f32 on the CPU, bf16 on a GPU")
       ->check(CLI::IsMember({"f32", "bf16", "f16"}));
   command->add_option("--repeat", o->repeat, "runs; the fastest counts")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
   command->add_option("--update", o->updates, "updates by the optimizer after the step; timed")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 1'000'000));
   command
       ->add_option("--optimizer", o->optimizer,
                    "where its state is in --update: device (the default), host or disk")
       ->check(CLI::IsMember({"device", "host", "disk"}));
   command->add_flag("--profile", o->profile,
                     "one more run that notes every kernel: where the time goes, how much is idle");
-  command->add_option("--trace", o->trace,
-                      "write what ran when in the last run to this file, for ui.perfetto.dev; the "
-                      "figures are then that run's");
-  command->add_option("--json", o->json, "write the figures to this file instead of stdout");
+  command
+      ->add_option("--trace", o->trace,
+                   "write what ran when in the last run to this file, for ui.perfetto.dev; the "
+                   "figures are then that run's")
+      ->check(not_empty());
+  command->add_option("--json", o->json, "write the figures to this file instead of stdout")
+      ->check(not_empty());
   add_numerics_options(*command, o->numerics);
   add_device_option(*command, o->device);
   command->callback([o, &action] { action = [o] { return bench_step(*o); }; });

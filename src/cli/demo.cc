@@ -219,7 +219,7 @@ void add_demo(CLI::App& app, Action& action) {
       "demo", "train a small model on a recall task and show memory at growing contexts");
   command->add_option("--out", o->out, "directory for everything it writes")->capture_default_str();
   command->add_option("--steps", o->steps, "training steps")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 100'000))  // the data of all are written first
       ->capture_default_str();
   command->add_option("--seed", o->seed, "of weights and data")
       ->check(CLI::NonNegativeNumber)

@@ -5,14 +5,20 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json.h"
+#include "base/output_file.h"
 #include "base/sizes.h"
 #include "cli/commands.h"
+#include "cli/output.h"
+#include "cli/usage.h"
 #include "data/sample_stream.h"
 #include "model/model_directory.h"
 #include "train/step.h"
 
 namespace longstride::cli {
 namespace {
+
+constexpr const char* kMadeBy = "longstride gradients";  // in the file, by which it is known again
 
 struct Options {
   std::string model, tokens, out, format = "u32", index, chunk = "1024", page = "128",
@@ -40,36 +46,38 @@ void write_gradients(const std::filesystem::path& path, const ParameterSet& grad
   std::vector<TensorToWrite> tensors;
   for (const ParameterSpec& spec : gradients.specs())
     tensors.push_back({spec.name, DType::kF32, spec.shape});
-  const std::filesystem::path temporary = path.string() + ".part";
   std::vector<std::byte> host;
-  try {
-    write_safetensors_file(temporary, tensors, [&](std::int64_t i, const ByteSink& sink) {
-      const View view = gradients.view(i);
-      host.resize(static_cast<std::size_t>(view.bytes()));
-      gradients.device().copy_to_host(host.data(), view.data(), view.bytes());
-      sink(host);
-    });
-    std::filesystem::rename(temporary, path);
-  } catch (...) {
-    std::error_code ignored;
-    std::filesystem::remove(temporary, ignored);
-    throw;
-  }
+  const auto source = [&](std::int64_t i, const ByteSink& sink) {
+    const View view = gradients.view(i);
+    host.resize(static_cast<std::size_t>(view.bytes()));
+    gradients.device().copy_to_host(host.data(), view.data(), view.bytes());
+    sink(host);
+  };
+  replace_file_atomic(path, [&](const std::filesystem::path& temporary) {
+    write_safetensors_file(temporary, tensors, source, {{"format", "pt"}, {"made_by", kMadeBy}});
+  });
+}
+
+// The header, after eight bytes of its length, begins with the metadata.
+bool begins_as_gradients(std::string_view head) {
+  const std::string beginning =
+      fmt::format(R"({{"__metadata__":{{"format":"pt","made_by":"{}"}})", kMadeBy);
+  return head.size() > 8 && head.substr(8).starts_with(beginning);
 }
 
 void check_output(const std::filesystem::path& out, const std::filesystem::path& model) {
   const std::filesystem::path directory = std::filesystem::absolute(out).parent_path();
   make_writable_directory(directory);
-  check_file_writable(out);
   if (std::filesystem::equivalent(directory, model) && std::filesystem::exists(out))
     throw Error(fmt::format("{} is a file of the model", out.string()),
                 "choose another place for the gradients");
+  check_output_file(out, {"--out", "a file of gradients by longstride", begins_as_gradients});
 }
 
 int gradients(const Options& o) {
-  const std::unique_ptr<Device> device = make_device(o.device);
   const ModelDirectory model = ModelDirectory::open(o.model);
   if (!o.out.empty()) check_output(o.out, o.model);
+  const std::unique_ptr<Device> device = make_device(o.device);
   const ModelConfig& config = model.config();
   const Sample sample = read_sequence(o, config.vocabulary);
   if (o.keep_chunks < 1)
@@ -99,8 +107,7 @@ int gradients(const Options& o) {
                               {"recompute", result.recompute_s},
                               {"backward", result.backward_s}}},
                             {"numerics", to_json(numerics)}};
-  fmt::print("{}\n", json.dump());
-  return 0;
+  return print_output(dump_json(json) + "\n");
 }
 
 }  // namespace
@@ -112,12 +119,15 @@ void add_gradients(CLI::App& app, Action& action) {
       "loss and gradients of one sequence: JSON on stdout, tensors under Hugging Face names");
   command->add_option("--model", o->model, "Hugging Face directory")->required();
   command->add_option("--tokens", o->tokens, "token file: one sequence, all of it")->required();
-  command->add_option("--out", o->out,
-                      "safetensors file for the gradients; without it only the loss is printed");
+  command
+      ->add_option("--out", o->out,
+                   "safetensors file for the gradients; without it only the loss is printed")
+      ->check(not_empty());
   command->add_option("--format", o->format, "of the token file")
       ->check(CLI::IsMember({"u32", "u16", "text"}))
       ->capture_default_str();
-  command->add_option("--document-token", o->document_token, "token that ends a document");
+  command->add_option("--document-token", o->document_token, "token that ends a document")
+      ->check(CLI::NonNegativeNumber);
   command->add_option("--document-index", o->index, "file of document starts (u64)");
   command->add_option("--chunk", o->chunk, "tokens of a chunk, a multiple of the page")
       ->capture_default_str();
@@ -127,7 +137,7 @@ void add_gradients(CLI::App& app, Action& action) {
   command->add_flag("--rebuild-feed-forward", o->rebuild_feed_forward,
                     "compute gate and up again in the backward pass");
   command->add_option("--first-position", o->first_position, "RoPE position of the first token")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 53));
   add_numerics_options(*command, o->numerics);
   add_device_option(*command, o->device);
   command->callback([o, &action] { action = [o] { return gradients(*o); }; });

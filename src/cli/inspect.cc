@@ -7,8 +7,10 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "base/sizes.h"
 #include "cli/commands.h"
+#include "cli/output.h"
 #include "data/corpus.h"
 #include "model/model_directory.h"
 #include "train/checkpoint.h"
@@ -118,6 +120,9 @@ OrderedJson inspect(const Options& o) {
     throw Error(fmt::format("{} holds neither a model nor checkpoints", o.path),
                 "a model directory has a config.json, a run has step-N directories");
   }
+  if (!fs::is_regular_file(path))
+    throw Error(fmt::format("{} is neither a file nor a directory", o.path),
+                "name a checkpoint, a model directory, a safetensors file or a token file");
   if (path.extension() == ".safetensors") return inspect_safetensors(path);
   if (!o.format.empty()) return inspect_tokens(path, o.format);
   // Token files have no header: a size that is no multiple of four cannot be u32.
@@ -125,18 +130,20 @@ OrderedJson inspect(const Options& o) {
 }
 
 // One line per leaf: `weights.bytes  1234`.
-void print_lines(const OrderedJson& json, const std::string& prefix) {
+std::string lines_of(const OrderedJson& json, const std::string& prefix = "") {
+  std::string lines;
   for (const auto& [key, value] : json.items()) {
     const std::string name = prefix + key;
     if (value.is_object()) {
-      print_lines(value, name + ".");
+      lines += lines_of(value, name + ".");
       continue;
     }
-    std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    std::string text = value.is_string() ? value.get<std::string>() : dump_json(value);
     if (key.find("bytes") == 0 && value.is_number())
       text += " (" + format_bytes(value.get<double>()) + ")";
-    fmt::print("{:<36} {}\n", name, text);
+    lines += fmt::format("{:<36} {}\n", name, text);
   }
+  return lines;
 }
 
 }  // namespace
@@ -152,11 +159,7 @@ void add_inspect(CLI::App& app, Action& action) {
   command->callback([o, &action] {
     action = [o] {
       const OrderedJson json = inspect(*o);
-      if (o->json)
-        fmt::print("{}\n", json.dump());
-      else
-        print_lines(json, "");
-      return 0;
+      return print_output(o->json ? dump_json(json) + "\n" : lines_of(json));
     };
   });
 }

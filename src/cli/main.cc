@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/usage.h"
 
 namespace longstride::cli {
 
@@ -74,7 +75,7 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : 2;
+    return cli::report_usage(app, e);
   }
   try {
     return action();
@@ -88,9 +89,10 @@ int main(int argc, char** argv) {
     return 2;
   } catch (const std::bad_alloc&) {
     log_line("error: ", "not enough memory on this machine");
-    log_line("  hint: ",
-             "use a shorter context, or larger chunks: what plans them grows with the "
-             "square of their number");
+    log_line(
+        "  hint: ",
+        "use a shorter context, or larger chunks: what plans them grows with the "
+        "square of their number; or raise the address-space limit (ulimit -v), where there is one");
     return 2;
   } catch (const std::exception& e) {
     log_line("internal error: ", e.what());

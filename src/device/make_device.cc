@@ -1,5 +1,9 @@
+#include <mutex>
+
 #include "base/error.h"
+#include "base/log.h"
 #include "device/device.h"
+#include "device/why_no_cuda.h"
 
 namespace longstride {
 
@@ -9,10 +13,18 @@ void Stream::lap(double* into) {
   last_lap_ = now;
 }
 
+bool cuda_is_available() { return why_no_cuda().empty(); }
+
 std::unique_ptr<Device> make_device(const std::string& name) {
   if (name == "cpu") return make_cpu_device();
   if (name == "cuda") return make_cuda_device();
-  if (name == "auto") return cuda_is_available() ? make_cuda_device() : make_cpu_device();
+  if (name == "auto") {
+    const std::string obstacle = why_no_cuda();
+    if (obstacle.empty()) return make_cuda_device();
+    static std::once_flag said;
+    std::call_once(said, [&] { log_info("device auto is the CPU: {}", obstacle); });
+    return make_cpu_device();
+  }
   throw Error(fmt::format("unknown device '{}'", name), "devices are cpu, cuda and auto");
 }
 

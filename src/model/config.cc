@@ -206,7 +206,11 @@ ModelConfig parse_config(const Json& json, const std::string& where) {
   c.vocabulary = fields.integer("vocab_size", 1, kMostTokens);
   c.max_positions = fields.integer("max_position_embeddings", 1, kMostPositions);
   c.rms_eps = fields.number_above("rms_norm_eps", 0.0);
-  c.initializer_range = fields.number_above_or("initializer_range", 0.02, 0.0);
+  c.initializer_range = fields.number_or("initializer_range", 0.02);
+  if (c.initializer_range < 0)
+    fields.fail("initializer_range",
+                fmt::format("is {}; it must not be negative", c.initializer_range),
+                "it matters for random weights alone: remove the field where weights are loaded");
   c.tied_embeddings = fields.boolean_or("tie_word_embeddings", false);
   c.dtype = parse_dtype(fields);
   parse_heads(fields, c);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/error.h"
 #include "base/random.h"
 #include "base/thread_pool.h"
 #include "model/host_values.h"
@@ -13,6 +14,13 @@ namespace {
 constexpr std::int64_t kPiece = 1 << 14;        // values of one random stream
 constexpr std::int64_t kPiecesAtOnce = 1 << 8;  // bounds the staging buffer: 16 MiB of floats
 
+// A model whose weights are loaded may have any.
+void check_range(const ModelConfig& config) {
+  if (config.initializer_range > 0) return;
+  throw Error("initializer_range is 0, so random weights would all be 0",
+              "set initializer_range in config.json to 0.02, for instance");
+}
+
 // What a parameter starts from, by its kind: a matrix has rank 2, norms and biases rank 1.
 float constant_of(const ParameterSpec& spec) { return spec.name.ends_with(".bias") ? 0.0f : 1.0f; }
 
@@ -20,6 +28,7 @@ float constant_of(const ParameterSpec& spec) { return spec.name.ends_with(".bias
 
 void initialize_random(ParameterSet& parameters, const ModelConfig& config, std::uint64_t seed) {
   if (parameters.data() == nullptr) return;  // a set of shapes
+  check_range(config);
   std::vector<std::byte> staging;
   for (std::int64_t p = 0; p < parameters.size(); ++p) {
     const View view = parameters.view(p);
@@ -50,6 +59,7 @@ void initialize_random(ParameterSet& parameters, const ModelConfig& config, std:
 
 void initialize_repeating(ParameterSet& parameters, const ModelConfig& config, std::uint64_t seed) {
   if (parameters.data() == nullptr) return;
+  check_range(config);
   constexpr std::int64_t kPeriod = (1 << 21) + 11;  // odd, so that rows differ
   std::vector<float> values(kPeriod);
   Random random(seed);

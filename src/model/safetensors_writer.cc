@@ -39,7 +39,7 @@ std::string header_of(const std::vector<TensorToWrite>& tensors, const Indices& 
     json[t.name] = {{"dtype", name_of(t.dtype)}, {"shape", shape}, {"data_offsets", {offset, end}}};
     offset = end;
   }
-  std::string text = json.dump();
+  std::string text = dump_json(json);
   text.append((8 - text.size() % 8) % 8, ' ');
   return text;
 }
@@ -100,7 +100,7 @@ WrittenFile write_index(const std::filesystem::path& path,
   for (const TensorToWrite& t : tensors) total += bytes_of(t);
   const OrderedJson index = {{"metadata", {{"total_size", total}}}, {"weight_map", files}};
   FileWriter writer(path);
-  writer.write(index.dump(2) + "\n");
+  writer.write(dump_json(index, 2) + "\n");
   writer.finish();
   return {path.filename().string(), static_cast<std::int64_t>(writer.bytes_written()),
           writer.checksum()};

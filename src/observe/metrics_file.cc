@@ -1,8 +1,11 @@
 #include "observe/metrics_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -11,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/system_calls.h"
 
 namespace longstride {
 namespace {
@@ -25,11 +29,19 @@ namespace fs = std::filesystem;
           : "check the path and its permissions, or set metrics.file");
 }
 
+// How each line begins: a file of one line, cut short, is known by it.
+constexpr std::string_view kBeginning = "{\"step\":";
+
+[[noreturn]] void not_ours(const fs::path& path, std::int64_t line) {
+  throw Error(fmt::format("{}:{}: not a record of a step", path.string(), line),
+              "the file is not one of ours, or damaged: move it away, or set metrics.file");
+}
+
 std::int64_t step_of(std::string_view line, const fs::path& path, std::int64_t number) {
   const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer())
-    throw Error(fmt::format("{}:{}: not a record of a step", path.string(), number),
-                "the file is not one of ours, or damaged: move it away, or set metrics.file");
+  if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer() ||
+      !json.contains("loss") || !json.contains("gradient_norm"))
+    not_ours(path, number);
   return json["step"].get<std::int64_t>();
 }
 
@@ -37,21 +49,57 @@ std::int64_t step_of(std::string_view line, const fs::path& path, std::int64_t n
 std::size_t kept_bytes(std::string_view text, const fs::path& path, std::int64_t last_step) {
   std::size_t begin = 0;
   for (std::int64_t number = 1; begin < text.size(); ++number) {
-    const std::size_t end = text.find('\n', begin);
-    if (end == std::string_view::npos ||
-        step_of(text.substr(begin, end - begin), path, number) > last_step)
+    const std::string_view rest = text.substr(begin);
+    const std::size_t length = rest.find('\n');
+    if (length == std::string_view::npos) {
+      const std::size_t known = std::min(rest.size(), kBeginning.size());
+      if (number == 1 && rest.substr(0, known) != kBeginning.substr(0, known)) not_ours(path, 1);
       break;
-    begin = end + 1;
+    }
+    if (step_of(rest.substr(0, length), path, number) > last_step) break;
+    begin += length + 1;
   }
   return begin;
 }
 
-void drop_later_steps(const fs::path& path, std::int64_t last_step) {
-  const MappedFile file(path);
-  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()),
-                              file.bytes().size());
-  const std::size_t kept = kept_bytes(text, path, last_step);
-  if (kept < text.size()) write_file_atomic(path, text.substr(0, kept));
+// What goes is always the end of the file, so that one call does it and the file stays the one that
+// is locked.
+void drop_later_steps(const fs::path& path, int fd, std::int64_t last_step) {
+  std::size_t kept = 0;
+  {
+    const MappedFile file(path);
+    const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()),
+                                file.bytes().size());
+    kept = kept_bytes(text, path, last_step);
+    if (kept == text.size()) return;
+  }
+  if (retry_eintr([&] { return ::ftruncate(fd, static_cast<off_t>(kept)); }) != 0)
+    fail("cut", path, errno);
+}
+
+// The file may be removed or replaced between the two calls: then its new name is another file.
+bool is_still_named(const fs::path& path, int fd) {
+  struct stat opened {};
+  struct stat named {};
+  return ::fstat(fd, &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
+int open_locked(const fs::path& path) {
+  constexpr int kMostTries = 10;  // some file systems number a file anew each time
+  for (int tries = 1;; ++tries) {
+    const int fd = retry_eintr(
+        [&] { return ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644); });
+    if (fd < 0) fail("open", path, errno);
+    // Where the file system knows no locks, there is none.
+    const bool taken =
+        retry_eintr([&] { return ::flock(fd, LOCK_EX | LOCK_NB); }) != 0 && errno == EWOULDBLOCK;
+    if (!taken && (tries == kMostTries || is_still_named(path, fd))) return fd;
+    close_descriptor(fd);
+    if (taken)
+      throw Error(fmt::format("another process is writing metrics file {}", path.string()),
+                  "wait until it has ended, or set metrics.file to another file");
+  }
 }
 
 }  // namespace
@@ -60,19 +108,23 @@ MetricsFile::MetricsFile(const fs::path& path, std::int64_t last_step) : path_(p
   std::error_code error;
   if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
   if (error) fail("create the directory of", path, error.value());
-  if (fs::is_regular_file(path, error)) drop_later_steps(path, last_step);
-  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (fd_ < 0) fail("open", path, errno);
+  fd_ = open_locked(path);
+  try {
+    if (fs::is_regular_file(path, error)) drop_later_steps(path, fd_, last_step);
+  } catch (...) {
+    close_descriptor(fd_);
+    throw;
+  }
 }
 
-MetricsFile::~MetricsFile() { ::close(fd_); }
+MetricsFile::~MetricsFile() { close_descriptor(fd_); }
 
 void MetricsFile::append(const StepRecord& record) {
-  const std::string line = record_to_json(record).dump() + "\n";
+  const std::string line = dump_json(record_to_json(record)) + "\n";
   std::size_t written = 0;
   while (written < line.size()) {
-    const ssize_t n = ::write(fd_, line.data() + written, line.size() - written);
-    if (n < 0 && errno == EINTR) continue;
+    const ssize_t n =
+        retry_eintr([&] { return ::write(fd_, line.data() + written, line.size() - written); });
     if (n < 0) fail("write", path_, errno);
     written += static_cast<std::size_t>(n);
   }

@@ -21,6 +21,9 @@ namespace {
 constexpr std::size_t kBlockBytes = std::size_t{1} << 20;  // written at once
 constexpr std::size_t kLongestName = 120;  // libraries' kernels have names of kilobytes
 constexpr int kProcess = 1;
+// By these a trace of ours is known.
+constexpr std::string_view kBeginning = "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"title\":",
+                           kAfterTitle = ",\"dropped_spans\":";
 
 // One of the two is null.
 struct Event {
@@ -75,18 +78,15 @@ Tracks tracks_of(const Trace& trace) {
 }
 
 // Any bytes as a JSON string.
-std::string json_string(std::string_view text) {
-  return Json(std::string(text)).dump(-1, ' ', false, Json::error_handler_t::replace);
-}
+std::string json_string(std::string_view text) { return dump_json(Json(std::string(text))); }
 
 class Writer {
  public:
   Writer(FileWriter& file, std::uint64_t first_ns) : file_(file), first_ns_(first_ns) {}
 
   void begin(const Trace& trace) {
-    add("{{\"displayTimeUnit\":\"ns\",\"otherData\":{{\"title\":{},\"dropped_spans\":{},"
-        "\"dropped_device_records\":{}}},\"traceEvents\":[\n",
-        json_string(trace.title), trace.host.dropped, trace.device.dropped);
+    add("{}{}{}{},\"dropped_device_records\":{}}},\"traceEvents\":[\n", kBeginning,
+        json_string(trace.title), kAfterTitle, trace.host.dropped, trace.device.dropped);
     add("{{\"ph\":\"M\",\"pid\":{},\"name\":\"process_name\",\"args\":{{\"name\":{}}}}}", kProcess,
         json_string(trace.title));
   }
@@ -151,6 +151,10 @@ class Writer {
 };
 
 }  // namespace
+
+bool begins_as_trace(std::string_view head) {
+  return head.starts_with(kBeginning) && head.find(kAfterTitle) != std::string_view::npos;
+}
 
 void write_trace(const std::filesystem::path& path, const Trace& trace) {
   const Tracks tracks = tracks_of(trace);

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 #include "base/trace_spans.h"
 #include "device/device.h"
@@ -20,5 +21,7 @@ struct Trace {
 // they go to further rows of its name ("disk 2"). What was dropped is under "otherData". Appears
 // whole or not at all; throws Error where it cannot be written.
 void write_trace(const std::filesystem::path& path, const Trace& trace);
+// Whether a file that begins so was written by write_trace.
+bool begins_as_trace(std::string_view head);
 
 }  // namespace longstride

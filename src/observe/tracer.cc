@@ -3,14 +3,21 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/files.h"
 #include "base/log.h"
+#include "base/output_file.h"
 #include "base/trace_spans.h"
 #include "observe/trace_file.h"
 
 namespace longstride {
+namespace {
 
-Tracer::Tracer(std::filesystem::path file) : file_(std::move(file)) { check_file_writable(file_); }
+void check_place(const std::filesystem::path& file) {
+  check_output_file(file, {"--trace", "a trace of longstride", begins_as_trace});
+}
+
+}  // namespace
+
+Tracer::Tracer(std::filesystem::path file) : file_(std::move(file)) { check_place(file_); }
 
 Tracer::~Tracer() {
   if (running()) trace_spans().stop();
@@ -36,6 +43,7 @@ void Tracer::finish() {
   device_ = nullptr;
   Trace trace{title_, trace_spans().stop(), {}};
   if (recorder_ != nullptr) trace.device = std::exchange(recorder_, nullptr)->finish();
+  check_place(file_);  // the run may have put a file of its own there
   write_trace(file_, trace);
   log_info("trace: {} spans of the host and {} of the device in {}; open it at ui.perfetto.dev",
            trace.host.spans.size(), trace.device.activities.size(), file_.string());

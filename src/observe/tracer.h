@@ -13,7 +13,8 @@ namespace longstride {
 // the device's stream; they wait for it.
 class Tracer {
  public:
-  // Throws Error where the file could not be written; starts nothing.
+  // Throws Error where the file could not be written, or where one is that is no trace; starts
+  // nothing.
   explicit Tracer(std::filesystem::path file);
   Tracer(const Tracer&) = delete;
   Tracer& operator=(const Tracer&) = delete;
@@ -25,7 +26,7 @@ class Tracer {
   void start(Device& device, const std::string& title);
   bool running() const { return device_ != nullptr; }
   // Ends the recording, whatever comes of it, and writes the file. Throws Error where it cannot be
-  // written.
+  // written, or another file has come there meanwhile.
   void finish();
 
  private:

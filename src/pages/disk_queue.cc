@@ -34,14 +34,28 @@ DiskQueue::DiskQueue(OpenedIo opened, const std::filesystem::path& directory, st
       why_not_better_(std::move(opened.why_not_better)),
       block_bytes_(block_bytes),
       blocks_(static_cast<std::size_t>(blocks)),
-      transfers_(std::move(opened.io)) {}
+      summing_{SerialWorker(breaking()), SerialWorker(breaking()), SerialWorker(breaking()),
+               SerialWorker(breaking())},
+      transfers_(std::move(opened.io), breaking()),
+      preparing_(breaking()) {}
 
 DiskQueue::~DiskQueue() {
   const std::lock_guard lock(mutex_);
   stopping_ = true;
 }
 
+std::function<void(const std::exception_ptr&)> DiskQueue::breaking() {
+  return [this](const std::exception_ptr& failure) { break_down(failure); };
+}
+
+void DiskQueue::break_down(const std::exception_ptr& failure) {
+  const std::lock_guard lock(mutex_);
+  if (!broken_) broken_ = failure;
+  changed_.notify_all();
+}
+
 DiskQueue::Job& DiskQueue::add(std::int64_t block) {
+  if (broken_) std::rethrow_exception(broken_);
   auto job = std::make_unique<Job>();
   job->ticket = next_ticket_++;
   job->block = block;
@@ -80,13 +94,15 @@ bool DiskQueue::done(Ticket ticket) {
   LS_CHECK(ticket > 0 && ticket < next_ticket_, "{}: no such ticket: {}", what_, ticket);
   if (const auto failed = failures_.find(ticket); failed != failures_.end())
     std::rethrow_exception(failed->second);
-  return !jobs_.contains(ticket);
+  if (!jobs_.contains(ticket)) return true;
+  if (broken_) std::rethrow_exception(broken_);
+  return false;
 }
 
 void DiskQueue::wait(Ticket ticket) {
   {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return !jobs_.contains(ticket); });
+    changed_.wait(lock, [&] { return broken_ || !jobs_.contains(ticket); });
   }
   done(ticket);
 }

@@ -59,7 +59,9 @@ class DiskQueue {
   // failed, so does this, for the same reason.
   Ticket read(std::int64_t block, std::byte* to);
   // Throw where the job failed: Error for what the disk did, or what `ready` threw. The buffer is
-  // free then too. May be asked again and gives the same answer.
+  // free then too. May be asked again and gives the same answer. Where the queue itself broke down
+  // (an invariant of ours, on one of its threads), all unfinished jobs fail with what broke it, and
+  // buffers are free once the queue is destroyed; write and read throw the same.
   bool done(Ticket ticket);
   void wait(Ticket ticket);
 
@@ -92,6 +94,8 @@ class DiskQueue {
   void verify(Job& job);
   void transferred(Job& job, int error);
   void finish(Job& job, const std::exception_ptr& failure);
+  void break_down(const std::exception_ptr& failure);
+  std::function<void(const std::exception_ptr&)> breaking();
   // These two with the mutex held.
   void advance(Block& block);
   void remove(Job& job, const std::exception_ptr& failure);
@@ -106,6 +110,7 @@ class DiskQueue {
   std::unordered_map<Ticket, std::exception_ptr> failures_;
   Ticket next_ticket_ = 1;
   bool stopping_ = false;
+  std::exception_ptr broken_;  // by what
 
   // Each gives work to those above it alone, once the queue is stopping.
   std::array<SerialWorker, 4> summing_;  // checksums: one thread may be slower than the disk

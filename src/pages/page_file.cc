@@ -10,16 +10,21 @@
 
 #include "base/error.h"
 #include "base/sizes.h"
+#include "base/system_calls.h"
 
 namespace longstride {
 namespace {
 
 int make_nameless(const std::filesystem::path& directory) {
-  const int file = ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  const int file =
+      retry_eintr([&] { return ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600); });
   if (file >= 0) return file;
   // Not every file system has O_TMPFILE; where the directory is at fault, this fails as well.
-  std::string name = (directory / ".longstride-pages-XXXXXX").string();
-  const int named = ::mkostemp(name.data(), O_CLOEXEC);
+  std::string name;
+  const int named = retry_eintr([&] {
+    name = (directory / ".longstride-pages-XXXXXX").string();
+    return ::mkostemp(name.data(), O_CLOEXEC);
+  });
   if (named >= 0) ::unlink(name.c_str());
   return named;
 }
@@ -55,7 +60,7 @@ PageFile::PageFile(const std::filesystem::path& directory, std::int64_t bytes,
                             std::strerror(errno)),  // NOLINT(concurrency-mt-unsafe)
                 "name a directory on a local disk that exists and is yours");
   if (const int error = reserve(file_, bytes); error != 0) {
-    ::close(file_);
+    close_descriptor(file_);
     throw Error(fmt::format("memory.disk_path {}: no room for {} of {}{}: {}", directory.string(),
                             format_bytes(static_cast<double>(bytes)), what, free_room(directory),
                             std::strerror(error)),  // NOLINT(concurrency-mt-unsafe)
@@ -63,7 +68,7 @@ PageFile::PageFile(const std::filesystem::path& directory, std::int64_t bytes,
   }
 }
 
-PageFile::~PageFile() { ::close(file_); }
+PageFile::~PageFile() { close_descriptor(file_); }
 
 int PageFile::set_direct(bool direct) const {
   const int flags = ::fcntl(file_, F_GETFL);

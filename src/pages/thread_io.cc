@@ -5,9 +5,13 @@
 #include <cerrno>
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <mutex>
 #include <thread>
 #include <utility>
+
+#include "base/system_calls.h"
+#include "base/threads.h"
 
 namespace longstride {
 namespace {
@@ -17,16 +21,14 @@ constexpr int kThreads = 8;
 class ThreadIo final : public BlockIo {
  public:
   ThreadIo(std::shared_ptr<PageFile> file, bool direct) : file_(std::move(file)), direct_(direct) {
-    for (int i = 0; i < kThreads; ++i) threads_.emplace_back([this] { serve(); });
-  }
-  ~ThreadIo() override {
-    {
-      const std::lock_guard lock(mutex_);
-      stopping_ = true;
+    try {
+      for (int i = 0; i < kThreads; ++i) threads_.push_back(start_thread([this] { run(); }));
+    } catch (...) {
+      stop();
+      throw;
     }
-    asked_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
   }
+  ~ThreadIo() override { stop(); }
 
   void submit(const Request& request) override {
     {
@@ -39,7 +41,8 @@ class ThreadIo final : public BlockIo {
   void wait(std::vector<Result>& results) override {
     results.clear();
     std::unique_lock lock(mutex_);
-    answered_.wait(lock, [&] { return woken_ || !results_.empty(); });
+    answered_.wait(lock, [&] { return woken_ || failure_ || !results_.empty(); });
+    if (failure_) std::rethrow_exception(failure_);
     woken_ = false;
     results.swap(results_);
   }
@@ -58,6 +61,26 @@ class ThreadIo final : public BlockIo {
   }
 
  private:
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    asked_.notify_all();
+    join_all(threads_);
+  }
+
+  // What ends a thread early goes to the one that waits for results.
+  void run() {
+    try {
+      serve();
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      failure_ = std::current_exception();
+      answered_.notify_one();
+    }
+  }
+
   void serve() {
     std::unique_lock lock(mutex_);
     for (;;) {
@@ -67,9 +90,11 @@ class ThreadIo final : public BlockIo {
       requests_.pop_front();
       lock.unlock();
       const auto bytes = static_cast<std::size_t>(request.bytes);
-      const ssize_t moved = request.from != nullptr
-                                ? ::pwrite(file_->descriptor(), request.from, bytes, request.offset)
-                                : ::pread(file_->descriptor(), request.to, bytes, request.offset);
+      const int file = file_->descriptor();
+      const ssize_t moved = retry_eintr([&] {
+        return request.from != nullptr ? ::pwrite(file, request.from, bytes, request.offset)
+                                       : ::pread(file, request.to, bytes, request.offset);
+      });
       const std::int64_t result = moved < 0 ? -errno : moved;
       lock.lock();
       results_.push_back({request.tag, result});
@@ -84,6 +109,7 @@ class ThreadIo final : public BlockIo {
   std::deque<Request> requests_;
   std::vector<Result> results_;
   bool woken_ = false, stopping_ = false;
+  std::exception_ptr failure_;  // of a thread
   std::vector<std::thread> threads_;
 };
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/threads.h"
 #include "base/trace_spans.h"
 
 namespace longstride {
@@ -22,10 +23,11 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 
 }  // namespace
 
-Transfers::Transfers(std::unique_ptr<BlockIo> io)
-    : io_(std::move(io)), flights_(BlockIo::kMostRequests) {
+Transfers::Transfers(std::unique_ptr<BlockIo> io,
+                     std::function<void(const std::exception_ptr&)> failed)
+    : io_(std::move(io)), failed_(std::move(failed)), flights_(BlockIo::kMostRequests) {
   for (std::uint64_t tag = flights_.size(); tag > 0; --tag) free_flights_.push_back(tag - 1);
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_thread([this] { run(); });
 }
 
 Transfers::~Transfers() {
@@ -33,8 +35,13 @@ Transfers::~Transfers() {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
-  io_->wake();
+  try {
+    io_->wake();
+  } catch (...) {
+    failed_(std::current_exception());
+  }
   thread_.join();
+  io_.reset();  // requests of a thread that broke may still use the memory below
 }
 
 void Transfers::start(Transfer transfer) {
@@ -54,6 +61,14 @@ DiskMoved Transfers::moved() const {
 }
 
 void Transfers::run() {
+  try {
+    serve();
+  } catch (...) {
+    failed_(std::current_exception());
+  }
+}
+
+void Transfers::serve() {
   std::vector<BlockIo::Result> results;
   for (;;) {
     const auto begin = std::chrono::steady_clock::now();

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <list>
 #include <memory>
@@ -22,7 +23,9 @@ struct DiskMoved {
 
 class Transfers {
  public:
-  explicit Transfers(std::unique_ptr<BlockIo> io);
+  // `failed` gets what breaks the thread of the transfers, on that thread; it must not throw. No
+  // transfer ends after that. Throws Error where the system gives no thread.
+  Transfers(std::unique_ptr<BlockIo> io, std::function<void(const std::exception_ptr&)> failed);
   Transfers(const Transfers&) = delete;
   Transfers& operator=(const Transfers&) = delete;
   // Waits for requests that are under way and makes no more: what is cut short ends with ECANCELED,
@@ -34,7 +37,7 @@ class Transfers {
     const std::byte* from = nullptr;
     std::int64_t bytes = 0, offset = 0;
     // With 0, or errno's number: ENODATA where the file ended too early. On the thread of the
-    // transfers, which stands still meanwhile; must not throw.
+    // transfers, which stands still meanwhile; what it throws breaks the thread.
     std::function<void(int error)> ended;
   };
   // From any thread. Transfers begin in the order given and end in any. Memory that is not aligned
@@ -60,6 +63,7 @@ class Transfers {
   };
 
   void run();
+  void serve();
   bool take_up();  // false: stopping
   void make_requests();
   void align(Running& running) const;
@@ -68,6 +72,7 @@ class Transfers {
   void end(Running& running);
 
   std::unique_ptr<BlockIo> io_;
+  std::function<void(const std::exception_ptr&)> failed_;
   // Of the thread alone.
   std::list<Running> running_;
   std::vector<Flight> flights_;

@@ -6,10 +6,13 @@
 
 #include <cerrno>
 #include <chrono>
+#include <exception>
 #include <thread>
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "base/system_calls.h"
 
 namespace longstride {
 namespace {
@@ -19,11 +22,15 @@ class UringIo final : public BlockIo {
   UringIo(std::shared_ptr<PageFile> file, io_uring ring, int event)
       : file_(std::move(file)), ring_(ring), event_(event) {}
   ~UringIo() override {
-    wake();  // ends the wait for it
-    std::vector<Result> results;
-    while (under_way_ > 0 || awaits_wake_) collect(results);
+    try {
+      wake();  // ends the wait for it
+      std::vector<Result> results;
+      while (under_way_ > 0 || awaits_wake_) collect(results);
+    } catch (const std::exception& e) {
+      log_warning("requests to the disk could not be waited for: {}", e.what());
+    }
     ::io_uring_queue_exit(&ring_);
-    ::close(event_);
+    close_descriptor(event_);
   }
 
   void submit(const Request& request) override {
@@ -50,7 +57,7 @@ class UringIo final : public BlockIo {
 
   void wake() override {
     const std::uint64_t one = 1;
-    const ssize_t written = ::write(event_, &one, sizeof one);
+    const ssize_t written = retry_eintr([&] { return ::write(event_, &one, sizeof one); });
     LS_CHECK(written == sizeof one, "an eventfd took {} bytes", written);
   }
 

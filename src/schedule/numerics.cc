@@ -25,7 +25,7 @@ NumericsRecord numerics_from_json(const Json& json, const std::string& where) {
     const Json& value = json.at(key);
     if (!value.is_number_integer() || value < 1 || value > std::numeric_limits<std::int64_t>::max())
       throw Error(
-          fmt::format("{}: the numerics record is damaged: {} is {}", where, key, value.dump()),
+          fmt::format("{}: the numerics record is damaged: {} is {}", where, key, dump_json(value)),
           "resume from another checkpoint");
     value.get_to(count);
   };
@@ -52,8 +52,8 @@ std::string describe_difference(const NumericsRecord& here, const NumericsRecord
   std::string text;
   for (const auto& [key, value] : a.items())
     if (key != "choices" && value != b.at(key))
-      text += fmt::format("{}{}: {} here, {} there", text.empty() ? "" : "; ", key, value.dump(),
-                          b.at(key).dump());
+      text += fmt::format("{}{}: {} here, {} there", text.empty() ? "" : "; ", key,
+                          dump_json(value), dump_json(b.at(key)));
   return text;
 }
 

@@ -86,7 +86,7 @@ fs::path save_checkpoint(const fs::path& root, const CheckpointContents& content
                                 {"xxh3", fmt::format("{:016x}", file.checksum)}};
   // The list of checksums ends with one of itself, over the text before it.
   FileWriter state_file(state_directory / kStateFile);
-  state_file.write(json.dump(2) + "\n");
+  state_file.write(dump_json(json, 2) + "\n");
   const std::uint64_t own = state_file.checksum();
   state_file.write(fmt::format("{:016x}\n", own));
   state_file.finish();

@@ -1,5 +1,7 @@
 // What no key of a configuration can know alone.
+#include "base/cores.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "train/config.h"
 #include "train/config_table.h"
 #include "train/config_value.h"
@@ -56,6 +58,16 @@ void validate_training(const TrainingConfig& training) {
               fmt::format("set training.chunk to {}, for example", fitting));
 }
 
+// A short try of a long run has the rates of its first steps.
+void warn_of_warm_up(const ScheduleConfig& schedule, std::int64_t steps) {
+  if (schedule.warmup_steps > steps)
+    log_warning(
+        "training.steps ({}) ends before schedule.warmup_steps ({}): the learning rate goes up to "
+        "{:.3g} of its peak",
+        steps, schedule.warmup_steps,
+        static_cast<double>(steps) / static_cast<double>(schedule.warmup_steps));
+}
+
 }  // namespace
 
 void validate(const TrainConfig& config) {
@@ -63,10 +75,8 @@ void validate(const TrainConfig& config) {
   for (const ConfigKey& key : config_keys()) check_config_value(key, config);
   validate_data(config.data);
   validate_training(config.training);
-  if (config.schedule.warmup_steps > config.training.steps)
-    throw Error(fmt::format("schedule.warmup_steps ({}) is more than training.steps ({})",
-                            config.schedule.warmup_steps, config.training.steps),
-                "warm up for fewer steps, or train for more");
+  warn_of_warm_up(config.schedule, config.training.steps);
+  if (config.device.threads > 0) warn_of_many_threads("device.threads", config.device.threads);
 }
 
 }  // namespace longstride

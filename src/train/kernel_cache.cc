@@ -10,6 +10,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/system_calls.h"
 
 namespace longstride {
 namespace fs = std::filesystem;
@@ -37,13 +38,14 @@ Json read(const fs::path& file) {
 class FileLock {
  public:
   explicit FileLock(const std::string& path)
-      : file_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
-    if (file_ >= 0) ::flock(file_, LOCK_EX);
+      : file_(
+            retry_eintr([&] { return ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666); })) {
+    if (file_ >= 0) retry_eintr([&] { return ::flock(file_, LOCK_EX); });
   }
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;
   ~FileLock() {
-    if (file_ >= 0) ::close(file_);
+    if (file_ >= 0) close_descriptor(file_);
   }
 
  private:
@@ -88,7 +90,7 @@ ops::KernelChoices remember_choices(const fs::path& file, const std::string& mac
       if (!entry.is_string()) entry = how;
       standing[what] = entry.get<std::string>();
     }
-    write_file_atomic(file, json.dump(1) + "\n");
+    write_file_atomic(file, dump_json(json, 1) + "\n");
     return standing;
   } catch (const std::exception& e) {
     log_warning("measured kernels are not remembered for the next run: {}", e.what());

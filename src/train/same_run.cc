@@ -44,8 +44,8 @@ struct Compared {
   }
   [[noreturn]] void refuse(const std::filesystem::path& directory) const {
     throw Error(fmt::format("{}.{} is {} but the checkpoint {} was made with {}", section, key,
-                            now ? now->dump() : "not set", directory.string(),
-                            then ? then->dump() : "nothing set"),
+                            now ? dump_json(*now) : "not set", directory.string(),
+                            then ? dump_json(*then) : "nothing set"),
                 "put the old value back to resume, or start a new run in another "
                 "checkpoint.directory (with this checkpoint as model.path)");
   }
@@ -71,7 +71,7 @@ void check_same_data(const RunPlan& plan, const ComparedOf& compared,
   for (const char* key : kDataPaths)
     if (const Compared path = compared("data", key); !path.same()) path.refuse(directory);
   log_warning("data.path {} holds other data than when {} was saved: the run goes on with these",
-              compared("data", "path").now->dump(), directory.string());
+              dump_json(*compared("data", "path").now), directory.string());
 }
 
 // Entries of config.json that say nothing of the arithmetic. Types are compared tensor by tensor.

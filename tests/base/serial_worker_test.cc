@@ -8,10 +8,12 @@
 namespace longstride {
 namespace {
 
+void unexpected(const std::exception_ptr&) { ADD_FAILURE() << "a task has thrown"; }
+
 TEST(SerialWorker, RunsTasksInOrder) {
   std::vector<int> ran;
   std::promise<void> last;
-  SerialWorker worker;
+  SerialWorker worker(unexpected);
   for (int i = 0; i < 100; ++i) worker.post([&ran, i] { ran.push_back(i); });
   worker.post([&] { last.set_value(); });
   last.get_future().wait();
@@ -23,7 +25,7 @@ TEST(SerialWorker, EndsTheTaskThatRunsAndDropsTheRest) {
   bool ended = false, began_another = false;
   std::promise<void> running;
   {
-    SerialWorker worker;
+    SerialWorker worker(unexpected);
     worker.post([&] {
       running.set_value();
       std::this_thread::sleep_for(std::chrono::milliseconds(100));

@@ -1,6 +1,7 @@
 // Runs the program as its users do: a process of its own, what it prints and how it ends.
 #pragma once
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -25,7 +26,10 @@ namespace longstride {
 struct RunOptions {
   std::filesystem::path directory = {};                               // where it runs; empty: here
   std::vector<std::pair<std::string, std::string>> environment = {};  // added to our own
-  std::optional<rlim_t> file_bytes = {};  // the largest file it may write
+  std::optional<rlim_t> file_bytes = {};     // the largest file it may write
+  std::optional<rlim_t> address_bytes = {};  // of address space, as by ulimit -v
+  std::filesystem::path out = {};            // where stdout goes; empty: into the result
+  bool out_unread = false;                   // stdout is a pipe whose reader has gone
   double timeout_s = 60;
 };
 
@@ -95,12 +99,24 @@ class Program {
     ::dup2(::fileno(out_), STDOUT_FILENO);
     ::dup2(::fileno(err_), STDERR_FILENO);
     for (const auto& [name, value] : options_.environment) ::setenv(name.c_str(), value.c_str(), 1);
-    if (options_.file_bytes) {
-      const rlimit limit{*options_.file_bytes, *options_.file_bytes};
-      if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) ::_exit(126);
+    if (options_.file_bytes) limit(RLIMIT_FSIZE, *options_.file_bytes);
+    if (options_.address_bytes) limit(RLIMIT_AS, *options_.address_bytes);
+    if (options_.out_unread) {
+      int ends[2] = {};
+      if (::pipe(ends) != 0 || ::dup2(ends[1], STDOUT_FILENO) < 0) ::_exit(126);
+      ::close(ends[0]);
+    }
+    if (!options_.out.empty()) {
+      const int out = ::open(options_.out.c_str(), O_WRONLY);
+      if (out < 0 || ::dup2(out, STDOUT_FILENO) < 0) ::_exit(126);
     }
     ::execv(argv[0], argv);
     ::_exit(127);
+  }
+
+  static void limit(int what, rlim_t most) {
+    const rlimit limit{most, most};
+    if (::setrlimit(static_cast<__rlimit_resource_t>(what), &limit) != 0) ::_exit(126);
   }
 
   static std::string text_of(std::FILE* file) {

@@ -13,6 +13,7 @@
 #include "device/cuda/cuda_stream.h"
 #include "device/cuda/host_arena.h"
 #include "device/device.h"
+#include "device/why_no_cuda.h"
 
 namespace longstride {
 namespace {
@@ -100,7 +101,11 @@ Obstacle find_obstacle() {
             "check nvidia-smi and CUDA_VISIBLE_DEVICES, or run with --device cpu"};
   }
   cudaDeviceProp properties{};
-  LS_CUDA(cudaGetDeviceProperties(&properties, 0));
+  if (const cudaError_t failed = cudaGetDeviceProperties(&properties, 0); failed != cudaSuccess) {
+    cudaGetLastError();
+    return {fmt::format("the NVIDIA GPU does not answer: {}", cudaGetErrorString(failed)),
+            "check nvidia-smi, or run with --device cpu"};
+  }
   if (properties.major < kOldestMajor)
     return {fmt::format("{} has compute capability {}.{}; longstride needs 8.0 or newer",
                         properties.name, properties.major, properties.minor),
@@ -191,6 +196,6 @@ std::unique_ptr<Device> make_cuda_device() {
   return std::make_unique<CudaDevice>();
 }
 
-bool cuda_is_available() { return find_obstacle().message.empty(); }
+std::string why_no_cuda() { return find_obstacle().message; }
 
 }  // namespace longstride

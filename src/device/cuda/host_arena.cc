@@ -8,12 +8,14 @@
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
+#include <exception>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 #include "base/error.h"
 #include "base/sizes.h"
+#include "base/threads.h"
 #include "device/cpu/available_memory.h"
 #include "device/cuda/check.h"
 
@@ -52,24 +54,21 @@ class HostArena final : public Memory {
     data_ = static_cast<std::byte*>(map_) + ((address + huge - 1) / huge * huge - address);
     // Only advice: where the kernel has no huge pages, small ones serve.
     madvise(data_, static_cast<std::size_t>(mapped_ - kHugePage), MADV_HUGEPAGE);
-    promised += bytes;
-    state_.resize(static_cast<std::size_t>((bytes + part_ - 1) / part_));
-    LS_CUDA(cudaGetDevice(&device_));
-    const std::size_t threads =
-        std::min<std::size_t>(state_.size(), std::max(1u, std::thread::hardware_concurrency() / 2));
-    for (std::size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { make_ready(); });
+    try {
+      state_.resize(static_cast<std::size_t>((bytes + part_ - 1) / part_));
+      promised += bytes;
+      LS_CUDA(cudaGetDevice(&device_));
+      const std::size_t threads = std::min<std::size_t>(
+          state_.size(), std::max(1u, std::thread::hardware_concurrency() / 2));
+      for (std::size_t i = 0; i < threads; ++i) threads_.push_back(start_thread([this] { run(); }));
+    } catch (...) {
+      give_back();
+      throw;
+    }
   }
   HostArena(const HostArena&) = delete;
   HostArena& operator=(const HostArena&) = delete;
-  ~HostArena() override {
-    stopping_ = true;
-    for (std::thread& t : threads_) t.join();
-    for (std::size_t part = 0; part < state_.size(); ++part) {
-      if (state_[part] == State::kReady) cudaHostUnregister(begin_of(part));
-      if (state_[part] == State::kWaiting) promised -= bytes_of(part);
-    }
-    munmap(map_, static_cast<std::size_t>(mapped_));
-  }
+  ~HostArena() override { give_back(); }
 
   std::byte* data() const override { return data_; }
   std::int64_t bytes() const override { return bytes_; }
@@ -80,7 +79,8 @@ class HostArena final : public Memory {
                last = static_cast<std::size_t>((offset + bytes - 1) / part_);
     std::unique_lock lock(mutex_);
     for (std::size_t part = first; part <= last; ++part) {
-      changed_.wait(lock, [&] { return state_.at(part) != State::kWaiting; });
+      changed_.wait(lock, [&] { return failure_ || state_.at(part) != State::kWaiting; });
+      if (failure_) std::rethrow_exception(failure_);
       if (state_[part] == State::kRefused)
         throw Error(fmt::format("the driver cannot pin {} of host memory for {}: {}",
                                 text(bytes_of(part)), what_, cudaGetErrorString(refusal_)),
@@ -90,11 +90,32 @@ class HostArena final : public Memory {
 
  private:
   enum class State : std::uint8_t { kWaiting, kReady, kRefused };
+
+  void give_back() {
+    stopping_ = true;
+    join_all(threads_);
+    for (std::size_t part = 0; part < state_.size(); ++part) {
+      if (state_[part] == State::kReady) cudaHostUnregister(begin_of(part));
+      if (state_[part] == State::kWaiting) promised -= bytes_of(part);
+    }
+    munmap(map_, static_cast<std::size_t>(mapped_));
+  }
   std::byte* begin_of(std::size_t part) const {
     return data_ + static_cast<std::int64_t>(part) * part_;
   }
   std::int64_t bytes_of(std::size_t part) const {
     return std::min(part_, bytes_ - static_cast<std::int64_t>(part) * part_);
+  }
+
+  // What ends a thread early goes to the one that waits for its part.
+  void run() {
+    try {
+      make_ready();
+    } catch (...) {
+      const std::scoped_lock lock(mutex_);
+      failure_ = std::current_exception();
+      changed_.notify_all();
+    }
   }
 
   void make_ready() {
@@ -126,6 +147,7 @@ class HostArena final : public Memory {
   std::condition_variable changed_;
   std::vector<State> state_;
   cudaError_t refusal_ = cudaSuccess;
+  std::exception_ptr failure_;  // of a thread
   std::atomic<std::size_t> next_{0};
   std::atomic<bool> stopping_{false};
   std::vector<std::thread> threads_;

@@ -1,13 +1,14 @@
 // Linked in place of cuda/ where the build has no CUDA.
 #include "base/error.h"
 #include "device/device.h"
+#include "device/why_no_cuda.h"
 
 namespace longstride {
 
 std::unique_ptr<Device> make_cuda_device() {
-  throw Error("this build has no CUDA", "run with --device cpu, or build longstride with CUDA");
+  throw Error(why_no_cuda(), "run with --device cpu, or build longstride with CUDA");
 }
 
-bool cuda_is_available() { return false; }
+std::string why_no_cuda() { return "this build has no CUDA"; }
 
 }  // namespace longstride

@@ -8,6 +8,8 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "base/thread_pool.h"
+#include "ops/cpu/blas_buffers.h"
 
 // OpenBLAS's own choice of kernels, run again by us. Absent in builds of OpenBLAS for one CPU only.
 extern "C" {
@@ -43,6 +45,7 @@ void choose_core() {
 void prepare() {
   static std::once_flag once;
   std::call_once(once, choose_core);
+  reserve_blas_buffers(thread_count());
 }
 
 int to_int(std::int64_t n) {
