@@ -1,10 +1,11 @@
 #include "data/text_files.h"
 
 #include <algorithm>
+#include <array>
 #include <system_error>
 
 #include "base/error.h"
-#include "base/files.h"
+#include "data/data_file.h"
 
 namespace longstride {
 namespace {
@@ -22,7 +23,7 @@ TextFiles::TextFiles(const std::vector<fs::path>& paths) {
       add_directory(path);
       continue;
     }
-    const auto size = static_cast<std::int64_t>(MappedFile(path).bytes().size());
+    const auto size = DataFile(path).size();
     if (size == 0)
       throw Error(fmt::format("{}: the file is empty", path.string()),
                   "name a file with text in it");
@@ -66,19 +67,22 @@ std::size_t TextFiles::file_of(std::int64_t token) const {
          1;
 }
 
-void TextFiles::read(std::int64_t begin, std::span<std::int32_t> out) const {
+void TextFiles::read_values(std::int64_t begin, std::span<std::uint32_t> out) const {
   const auto n = static_cast<std::int64_t>(out.size());
   LS_CHECK(begin >= 0 && begin + n <= tokens(), "bytes {}+{} of {}", begin, n, tokens());
-  std::size_t written = 0;
-  for (std::size_t i = n == 0 ? files_.size() : file_of(begin); written < out.size(); ++i) {
-    const MappedFile file(files_[i]);
-    const auto bytes = file.bytes();
-    if (static_cast<std::int64_t>(bytes.size()) != starts_[i + 1] - starts_[i])
-      throw Error(fmt::format("{} has changed while it was in use", files_[i].string()),
-                  "start again, and leave the data alone during a run");
-    auto at = static_cast<std::size_t>(begin + static_cast<std::int64_t>(written) - starts_[i]);
-    while (at < bytes.size() && written < out.size())
-      out[written++] = static_cast<std::int32_t>(bytes[at++]);
+  std::array<std::uint8_t, 16 * 1024> block;
+  std::int64_t done = 0;
+  for (std::size_t i = n == 0 ? files_.size() : file_of(begin); done < n; ++i) {
+    const DataFile file(files_[i]);
+    if (file.size() != starts_[i + 1] - starts_[i]) throw changed_in_use(files_[i]);
+    for (std::int64_t at = begin + done - starts_[i]; at < file.size() && done < n;) {
+      const auto bytes = std::span(block).first(
+          std::min(block.size(), static_cast<std::size_t>(std::min(file.size() - at, n - done))));
+      file.read(at, std::as_writable_bytes(bytes));
+      std::copy(bytes.begin(), bytes.end(), out.begin() + done);
+      at += std::ssize(bytes);
+      done += std::ssize(bytes);
+    }
   }
 }
 
@@ -86,6 +90,12 @@ std::int64_t TextFiles::document_end(std::int64_t token, std::int64_t limit) con
   LS_CHECK(token >= 0 && token < limit && limit <= tokens(), "token {}, limit {} of {}", token,
            limit, tokens());
   return std::min(limit, starts_[file_of(token) + 1]);
+}
+
+void TextFiles::document_ends(std::int64_t begin, std::int64_t end, std::span<const std::uint32_t>,
+                              std::vector<std::int64_t>& ends) const {
+  const auto from = std::upper_bound(starts_.begin(), starts_.end(), begin);
+  ends.insert(ends.end(), from, std::upper_bound(from, starts_.end(), end));
 }
 
 void TextFiles::read_mask(std::int64_t begin, std::span<std::uint8_t> out) const {

@@ -1,4 +1,4 @@
-// TextFiles: plain text by bytes (vocabulary 256). Each file is one document. Files are mapped
+// TextFiles: plain text by bytes (vocabulary 256). Each file is one document. Files are open
 // while they are read and not between, so that a directory may hold any number of them.
 #pragma once
 
@@ -18,10 +18,13 @@ class TextFiles final : public Corpus {
   explicit TextFiles(const std::vector<std::filesystem::path>& paths);
 
   std::int64_t tokens() const override { return starts_.back(); }
-  void read(std::int64_t begin, std::span<std::int32_t> out) const override;
+  void read_values(std::int64_t begin, std::span<std::uint32_t> out) const override;
   std::int64_t document_end(std::int64_t token, std::int64_t limit) const override;
+  void document_ends(std::int64_t begin, std::int64_t end, std::span<const std::uint32_t> values,
+                     std::vector<std::int64_t>& ends) const override;
   void read_mask(std::int64_t begin, std::span<std::uint8_t> out) const override;
   bool has_mask() const override { return false; }
+  std::vector<TokenRange> token_files() const override { return {}; }
   void check_vocabulary(std::int64_t vocabulary) const override;
   std::string locate(std::int64_t token) const override;
 
