@@ -14,6 +14,8 @@
 #include "cli/record.h"
 #include "observe/metrics_file.h"
 #include "observe/tracer.h"
+#include "train/data_check.h"
+#include "train/output_check.h"
 #include "train/same_run.h"
 #include "train/trainer.h"
 
@@ -79,8 +81,15 @@ int train(const Options& options, const std::vector<std::string>& extras) {
   if (config.device.threads > 0) set_thread_count(static_cast<int>(config.device.threads));
   const std::unique_ptr<Device> device = make_device(config.device.name);
   RunPlan plan = plan_run(config, *device);
-  fmt::print(stderr, "{}", describe(plan));
+  if (options.dry_run) {
+    const CorpusFacts facts = scan_data(plan);
+    fmt::print(stderr, "{}", describe(plan, &facts));
+    check_data(plan, facts);
+  } else {
+    fmt::print(stderr, "{}", describe(plan));
+  }
   check_fits(plan);
+  check_outputs(plan);
   if (options.dry_run) {
     if (const auto newest = checkpoint_to_resume(config.checkpoint.directory, options.resume))
       check_same_run(plan, read_checkpoint_state(*newest), *newest);
@@ -89,6 +98,7 @@ int train(const Options& options, const std::vector<std::string>& extras) {
   }
 
   catch_stop_signals();
+  DataScan scan(plan);
   Trainer trainer(std::move(plan), *device, options.resume);
   if (trainer.completed_steps() >= config.training.steps)
     log_info("{} of {} steps are done already", trainer.completed_steps(), config.training.steps);
@@ -99,6 +109,7 @@ int train(const Options& options, const std::vector<std::string>& extras) {
   MetricsFile metrics(config.metrics.file, trainer.completed_steps());
   TrainCallbacks callbacks;
   callbacks.should_stop = [] { return stop_signal != 0; };
+  callbacks.before_first_update = [&] { scan.wait(callbacks.should_stop); };
   callbacks.on_save = [](const std::filesystem::path& path) {
     log_info("saved {}", path.string());
   };

@@ -15,7 +15,7 @@ std::unique_ptr<Corpus> open_text(const CorpusOptions& options) {
   if (options.document_token || !options.document_index.empty() || !options.loss_mask.empty())
     throw Error("text takes no document token, document index or loss mask",
                 "each text file is one document; for more, give tokens as u32 or u16");
-  return std::make_unique<TextFiles>(options.paths);
+  return std::make_unique<TextFiles>(options.paths, options.outputs);
 }
 
 std::unique_ptr<Corpus> open_tokens(const CorpusOptions& options, TokenWidth width) {

@@ -16,10 +16,20 @@
 
 namespace longstride {
 
+// What a run writes, and must not read as its data. Empty: nothing.
+struct RunOutputs {
+  // Directories that hold nothing else, where they lie below the data.
+  std::vector<std::filesystem::path> directories = {};
+  std::vector<std::filesystem::path> files = {};
+  // Where checkpoints go: its step-N are the run's, even where data lie beside them.
+  std::filesystem::path checkpoints = {};
+};
+
 // A token file within a corpus.
 struct TokenRange {
   std::int64_t begin = 0, end = 0;
   int width = 4;  // bytes of a token
+  std::filesystem::path path = {};
 };
 
 class Corpus {
@@ -69,6 +79,7 @@ struct CorpusOptions {
   std::optional<std::int64_t> document_token = {};
   std::filesystem::path document_index = {};
   std::filesystem::path loss_mask = {};
+  RunOutputs outputs = {};  // left out of text
 };
 
 // Opens what the options name; several paths follow each other, and no document goes over the end

@@ -69,7 +69,7 @@ std::vector<TokenRange> JoinedCorpus::token_files() const {
   std::vector<TokenRange> files;
   for (std::size_t i = 0; i < parts_.size(); ++i)
     for (const TokenRange& file : parts_[i]->token_files())
-      files.push_back({starts_[i] + file.begin, starts_[i] + file.end, file.width});
+      files.push_back({starts_[i] + file.begin, starts_[i] + file.end, file.width, file.path});
   return files;
 }
 

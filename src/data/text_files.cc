@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "data/data_file.h"
 
 namespace longstride {
@@ -16,20 +17,29 @@ bool is_hidden(const fs::path& path) { return path.filename().string().starts_wi
 
 }  // namespace
 
-TextFiles::TextFiles(const std::vector<fs::path>& paths) {
+TextFiles::TextFiles(const std::vector<fs::path>& paths, const RunOutputs& outputs) {
+  const OwnOutputs own(outputs);
+  std::vector<fs::path> left_out;
   for (const fs::path& path : paths) {
     std::error_code ignored;
+    if (own.holds(path))
+      throw Error(fmt::format("{} is an output of this run and cannot be its data", path.string()),
+                  "name other data, or set checkpoint.directory and metrics.file to other places");
     if (fs::is_directory(path, ignored)) {
-      add_directory(path);
+      const std::vector<fs::path> found = add_directory(path, own);
+      left_out.insert(left_out.end(), found.begin(), found.end());
       continue;
     }
-    const auto size = DataFile(path).size();
+    const std::int64_t size = DataFile(path).size();
     if (size == 0)
       throw Error(fmt::format("{}: the file is empty", path.string()),
                   "name a file with text in it");
     add(path, size);
   }
   LS_CHECK(!files_.empty(), "no paths");
+  if (!left_out.empty())
+    log_info("data: {}{} left out, because this run writes there", left_out.front().string(),
+             left_out.size() > 1 ? fmt::format(" and {} others are", left_out.size() - 1) : " is");
 }
 
 void TextFiles::add(const fs::path& path, std::int64_t size) {
@@ -37,16 +47,27 @@ void TextFiles::add(const fs::path& path, std::int64_t size) {
   starts_.push_back(starts_.back() + size);
 }
 
-void TextFiles::add_directory(const fs::path& directory) {
+std::vector<fs::path> TextFiles::add_directory(const fs::path& directory,
+                                               const OwnOutputs& outputs) {
   std::vector<std::pair<fs::path, std::int64_t>> found;
+  std::vector<fs::path> left_out;
   try {
+    const fs::path canonical = fs::canonical(directory);
     for (auto entry = fs::recursive_directory_iterator(directory);
          entry != fs::recursive_directory_iterator(); ++entry) {
-      if (is_hidden(entry->path())) {
-        entry.disable_recursion_pending();
-      } else if (entry->is_regular_file() && entry->file_size() > 0) {
-        found.emplace_back(entry->path(), static_cast<std::int64_t>(entry->file_size()));
+      // Links to directories are not followed, so only the last part of a path may be a link.
+      const bool hidden = is_hidden(entry->path());
+      if (!hidden &&
+          (entry->is_symlink()
+               ? outputs.holds(entry->path())
+               : outputs.contains(canonical / entry->path().lexically_relative(directory))))
+        left_out.push_back(entry->path());
+      else if (!hidden) {
+        if (entry->is_regular_file() && entry->file_size() > 0)
+          found.emplace_back(entry->path(), static_cast<std::int64_t>(entry->file_size()));
+        continue;
       }
+      entry.disable_recursion_pending();
     }
   } catch (const fs::filesystem_error& error) {
     throw Error(
@@ -55,10 +76,12 @@ void TextFiles::add_directory(const fs::path& directory) {
   }
   if (found.empty())
     throw Error(fmt::format("{}: the directory holds no text", directory.string()),
-                "name a directory with text files in it");
+                left_out.empty() ? "name a directory with text files in it"
+                                 : "what it holds are outputs of this run: name other data");
   // The order of the operating system differs from machine to machine.
   std::sort(found.begin(), found.end());
   for (const auto& [path, size] : found) add(path, size);
+  return left_out;
 }
 
 std::size_t TextFiles::file_of(std::int64_t token) const {

@@ -7,15 +7,18 @@
 #include <vector>
 
 #include "data/corpus.h"
+#include "data/own_outputs.h"
 
 namespace longstride {
 
 class TextFiles final : public Corpus {
  public:
   // A path is a file or a directory; a directory stands for all regular files below it, in the
-  // order of their names, without hidden and empty ones. Throws Error if a named file is missing or
-  // empty, or if a directory has no text.
-  explicit TextFiles(const std::vector<std::filesystem::path>& paths);
+  // order of their names, without hidden and empty ones and without the run's outputs, which a line
+  // of the log then names. Throws Error if a named file is missing, empty or an output, or if a
+  // directory has no text.
+  explicit TextFiles(const std::vector<std::filesystem::path>& paths,
+                     const RunOutputs& outputs = {});
 
   std::int64_t tokens() const override { return starts_.back(); }
   void read_values(std::int64_t begin, std::span<std::uint32_t> out) const override;
@@ -30,7 +33,9 @@ class TextFiles final : public Corpus {
 
  private:
   void add(const std::filesystem::path& path, std::int64_t size);
-  void add_directory(const std::filesystem::path& path);
+  // Returns the outputs that it leaves out.
+  std::vector<std::filesystem::path> add_directory(const std::filesystem::path& directory,
+                                                   const OwnOutputs& outputs);
   std::size_t file_of(std::int64_t token) const;
 
   std::vector<std::filesystem::path> files_;

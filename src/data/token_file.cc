@@ -110,7 +110,9 @@ void TokenFile::read_values(std::int64_t begin, std::span<std::uint32_t> out) co
   for (std::int64_t done = 0; done < n; done += kBlockTokens) {
     const auto narrow = std::span(block).first(std::min<std::size_t>(kBlockTokens, n - done));
     file_.read((begin + done) * 2, std::as_writable_bytes(narrow));
-    std::copy(narrow.begin(), narrow.end(), out.begin() + done);
+    std::uint32_t* wide = out.data() + done;
+#pragma omp simd
+    for (std::size_t i = 0; i < narrow.size(); ++i) wide[i] = block[i];
   }
 }
 
@@ -165,11 +167,13 @@ void TokenFile::read_mask(std::int64_t begin, std::span<std::uint8_t> out) const
            "mask {}+{} of {}", begin, out.size(), tokens_);
   if (!has_mask()) return std::fill(out.begin(), out.end(), std::uint8_t{1});
   mask_.read(begin, std::as_writable_bytes(out));
-  for (std::uint8_t& x : out) x = static_cast<std::uint8_t>(x != 0);
+  std::uint8_t* mask = out.data();
+#pragma omp simd
+  for (std::size_t i = 0; i < out.size(); ++i) mask[i] = static_cast<std::uint8_t>(mask[i] != 0);
 }
 
 std::vector<TokenRange> TokenFile::token_files() const {
-  return {{0, tokens_, static_cast<int>(width_)}};
+  return {{0, tokens_, static_cast<int>(width_), file_.path()}};
 }
 
 void TokenFile::check_vocabulary(std::int64_t vocabulary) const {

@@ -88,8 +88,9 @@ std::optional<Misread> misread_format(const TokenValues& values, int width,
   const std::uint32_t upper =
       width == 2 ? std::bit_ceil(static_cast<std::uint32_t>((vocabulary - 1) >> 16) + 1) - 1 : 0;
   if ((bits[1] | bits[3]) <= upper && (bits[0] | bits[2]) > upper) {
-    const std::string reason = upper == 0 ? std::string("every second token is 0")
-                                          : fmt::format("every second token is {} or less", upper);
+    const std::string reason = upper == 0
+                                   ? std::string("every second of its tokens is 0")
+                                   : fmt::format("every second of its tokens is {} or less", upper);
     if (width == 2 && (bits[2] | bits[3]) != 0)
       return Misread{reason, "it looks like u32: set data.format to \"u32\"", true};
     return Misread{reason,
@@ -115,7 +116,7 @@ Error outside_error(const std::string& where, const TokenValues& values, int wid
       fmt::format("{} has the value {}, but the model's vocabulary is {} (0 to {})", where,
                   values.first_value, vocabulary, vocabulary - 1);
   if (values.outside > 1)
-    message += fmt::format("; so it is with {} of {} tokens", values.outside, values.tokens);
+    message += fmt::format("; so have {} of {} tokens there", values.outside, values.tokens);
   if (const auto misread = misread_format(values, width, vocabulary))
     return Error(message, misread->hint);
   constexpr std::uint32_t kSmallNegative = 0xffff0000;

@@ -38,7 +38,7 @@ struct TokenValues {
 
 // Another format that the values look like.
 struct Misread {
-  std::string reason;  // "every second token is 0"
+  std::string reason;  // "every second of its tokens is 0"
   std::string hint;
   bool certain = false;  // wrong even where all values are in the vocabulary
 };

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <utility>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -83,7 +84,7 @@ bool Trainer::run(const TrainCallbacks& callbacks) {
       if (callbacks.on_start) callbacks.on_start();
     }
     while (state_.step < config.training.steps) {
-      const StepReport report = step(callbacks.should_stop);
+      const StepReport report = step(callbacks);
       if (callbacks.on_step) callbacks.on_step(report);
       if (config.checkpoint.every > 0 && state_.step % config.checkpoint.every == 0)
         save(callbacks);
@@ -141,7 +142,16 @@ void Trainer::handle_nonfinite(StepReport& report, const std::string& where) {
               "checkpoint; training.nonfinite = \"skip\" passes over single bad steps");
 }
 
-StepReport Trainer::step(const std::function<bool()>& should_stop) {
+Sample Trainer::next_sample(std::int64_t sequence, StepReport& report) {
+  const TraceSpan span(TraceTrack::kStep, {"data", sequence});
+  Sample sample = plan_.samples->sample(state_.data_position + sequence);
+  report.tokens += sample.size();
+  for (const std::int64_t length : sample.document_lengths())
+    report.document_lengths.push_back(length);
+  return sample;
+}
+
+StepReport Trainer::step(const TrainCallbacks& callbacks) {
   const auto start = std::chrono::steady_clock::now();
   const TrainConfig& config = plan_.config;
   StepReport report;
@@ -149,27 +159,24 @@ StepReport Trainer::step(const std::function<bool()>& should_stop) {
   report.total_steps = config.training.steps;
   const TraceSpan step_span(TraceTrack::kStep, {"step", report.step});
 
-  // The loss is one mean over all counted targets of the step, so their number comes first.
-  std::vector<Sample> samples;
-  for (std::int64_t i = 0; i < config.training.batch; ++i) {
-    const TraceSpan span(TraceTrack::kStep, {"data", i});
-    samples.push_back(plan_.samples->sample(state_.data_position + i));
-    report.counted += samples.back().counted_targets();
-    report.tokens += samples.back().size();
-    for (const std::int64_t length : samples.back().document_lengths())
-      report.document_lengths.push_back(length);
+  // The loss is one mean over all counted targets of the step, so their number comes first; samples
+  // come when it is their turn, so that one is held at a time.
+  {
+    const TraceSpan span(TraceTrack::kStep, {"targets"});
+    for (std::int64_t i = 0; i < config.training.batch; ++i)
+      report.counted += plan_.samples->counted_targets(state_.data_position + i);
   }
 
   gradients_.zero();
   double loss_sum = 0;
   std::string nonfinite;  // where the first loss that is not finite was met
-  for (const Sample& sample : samples) {
-    const std::int64_t sequence = &sample - samples.data();
+  for (std::int64_t sequence = 0; sequence < config.training.batch; ++sequence) {
+    const Sample sample = next_sample(sequence, report);
     const TraceSpan span(TraceTrack::kStep, {"sequence", sequence});
     const std::uint64_t rounding = mixed(mixed(state_.seed, report.step), sequence);
     const SequenceResult r =
         runner_->run({sample.tokens, sample.targets, sample.document_starts, 0, rounding},
-                     1.0 / static_cast<double>(report.counted), should_stop);
+                     1.0 / static_cast<double>(report.counted), callbacks.should_stop);
     loss_sum += r.loss_sum;
     report.correct += r.correct;
     report.forward_s += r.forward_s;
@@ -184,6 +191,8 @@ StepReport Trainer::step(const std::function<bool()>& should_stop) {
   }
   report.loss = loss_sum / static_cast<double>(report.counted);
 
+  if (!std::exchange(updated_, true) && callbacks.before_first_update)
+    callbacks.before_first_update();
   const auto update_start = std::chrono::steady_clock::now();
   const TraceSpan update_span(compute_track(weights_.device().stream()), {"update"});
   report.gradient_norm = optimizer_->gradient_norm(gradients_);

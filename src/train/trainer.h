@@ -28,6 +28,9 @@ struct StepReport {
 struct TrainCallbacks {
   // Before the first step, where there is one: kernels have been chosen.
   std::function<void()> on_start;
+  // Once, before the first update that this process makes. May throw Error, which ends the run with
+  // the weights as they were.
+  std::function<void()> before_first_update;
   std::function<void(const StepReport&)> on_step;
   std::function<void(const std::filesystem::path&)> on_save;
   std::function<bool()> should_stop;  // asked between chunks
@@ -49,7 +52,9 @@ class Trainer {
 
  private:
   void restore(const std::filesystem::path& directory);
-  StepReport step(const std::function<bool()>& should_stop);
+  StepReport step(const TrainCallbacks& callbacks);
+  // Sequence number `sequence` of the step, which the report then counts.
+  Sample next_sample(std::int64_t sequence, StepReport& report);
   // Says what is not finite; throws, or marks the step as skipped, as training.nonfinite says.
   void handle_nonfinite(StepReport& report, const std::string& where);
   void save(const TrainCallbacks& callbacks);
@@ -59,6 +64,7 @@ class Trainer {
   RunPlan plan_;
   TrainState state_;
   std::int64_t saved_step_ = -1, skipped_in_a_row_ = 0;
+  bool updated_ = false;   // before_first_update has been called
   bool updating_ = false;  // weights and moments are those of no step
   bool saving_ = false;    // stays so where it failed
   std::unique_ptr<DirectoryLock> lock_;
