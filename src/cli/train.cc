@@ -17,6 +17,8 @@
 #include "observe/metrics_file.h"
 #include "observe/run_console.h"
 #include "observe/tracer.h"
+#include "train/data_check.h"
+#include "train/output_check.h"
 #include "train/trainer.h"
 
 namespace longstride::cli {
@@ -152,6 +154,7 @@ int run_training(const Options& options, RunPlan planned, Device& device, double
                  std::optional<Tracer>& tracer) {
   const StopSignals signals;
   RunConsole console;
+  DataScan scan(planned);
   Trainer trainer(std::move(planned), device, [&](std::string_view what) {
     console.start_phase(fmt::format("start: {}", what));
   });
@@ -163,6 +166,7 @@ int run_training(const Options& options, RunPlan planned, Device& device, double
     log_warning("trace: no step is left to run, so {} is not written", options.trace);
 
   TrainCallbacks callbacks = callbacks_for(console, trainer.plan());
+  callbacks.before_first_update = [&] { scan.wait(callbacks.should_stop); };
   auto begin = std::chrono::steady_clock::now();
   callbacks.on_start = [&] {
     tell_start_times(plan_s, trainer.start_times());
@@ -197,8 +201,15 @@ int train(Options options, const std::vector<std::string>& extras) {
   const std::unique_ptr<Device> device = make_device(config.device.name);
   RunPlan plan = plan_run(config, *device,
                           find_resume_point(config.checkpoint.directory, options.resume_choice()));
-  log_text(describe(plan));
+  if (options.dry_run) {
+    const CorpusFacts facts = scan_data(plan);
+    log_text(describe(plan, &facts));
+    check_data(plan, facts);
+  } else {
+    log_text(describe(plan));
+  }
   check_fits(plan);
+  check_outputs(plan);
   if (options.dry_run) {
     log_info("dry run: everything checks out, nothing was written");
     return 0;

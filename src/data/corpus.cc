@@ -1,5 +1,6 @@
 #include "data/corpus.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -14,7 +15,7 @@ std::unique_ptr<Corpus> open_text(const CorpusOptions& options) {
   if (options.document_token || !options.document_index.empty() || !options.loss_mask.empty())
     throw Error("text takes no document token, document index or loss mask",
                 "each text file is one document; for more, give tokens as u32 or u16");
-  return std::make_unique<TextFiles>(options.paths);
+  return std::make_unique<TextFiles>(options.paths, options.outputs);
 }
 
 std::unique_ptr<Corpus> open_tokens(const CorpusOptions& options, TokenWidth width) {
@@ -33,6 +34,15 @@ std::unique_ptr<Corpus> open_tokens(const CorpusOptions& options, TokenWidth wid
 }
 
 }  // namespace
+
+void Corpus::read(std::int64_t begin, std::span<std::int32_t> out) const {
+  read_values(begin, {reinterpret_cast<std::uint32_t*>(out.data()), out.size()});
+  const auto bad = std::find_if(out.begin(), out.end(), [](std::int32_t x) { return x < 0; });
+  if (bad != out.end())
+    throw Error(fmt::format("{} has the value {}, which no vocabulary holds",
+                            locate(begin + (bad - out.begin())), static_cast<std::uint32_t>(*bad)),
+                "check data.format: the file may hold 16-bit tokens, or none at all");
+}
 
 std::unique_ptr<Corpus> open_corpus(const CorpusOptions& options) {
   if (options.paths.empty()) throw Error("no data file is given", "set data.path");

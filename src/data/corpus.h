@@ -1,9 +1,9 @@
 // Corpus: a long row of tokens, cut into documents, with an optional mask of which tokens count as
 // targets.
 //
-// All positions are token indices from 0 and 64-bit. Nothing is loaded ahead: implementations read
-// from maps of their files. Const calls are thread-safe. Files must not change while a corpus is
-// open.
+// All positions are token indices from 0 and 64-bit. Tokens and masks are read from their files
+// when they are asked for. Const calls are thread-safe. A file that is cut short while a corpus is
+// open is an Error of the call that meets it.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,22 @@
 
 namespace longstride {
 
+// What a run writes, and must not read as its data. Empty: nothing.
+struct RunOutputs {
+  // Directories that hold nothing else, where they lie below the data.
+  std::vector<std::filesystem::path> directories = {};
+  std::vector<std::filesystem::path> files = {};
+  // Where checkpoints go: its step-N are the run's, even where data lie beside them.
+  std::filesystem::path checkpoints = {};
+};
+
+// A token file within a corpus.
+struct TokenRange {
+  std::int64_t begin = 0, end = 0;
+  int width = 4;  // bytes of a token
+  std::filesystem::path path = {};
+};
+
 class Corpus {
  public:
   virtual ~Corpus() = default;
@@ -25,18 +41,28 @@ class Corpus {
 
   virtual std::int64_t tokens() const = 0;
 
-  // Copies tokens [begin, begin + out.size()). Throws Error where a value fits no vocabulary (over
-  // 2^31 - 1); against the model's own vocabulary SampleStream checks.
-  virtual void read(std::int64_t begin, std::span<std::int32_t> out) const = 0;
+  // Copies tokens [begin, begin + out.size()), whatever their values.
+  virtual void read_values(std::int64_t begin, std::span<std::uint32_t> out) const = 0;
+  // The same. Throws Error where a value fits no vocabulary (over 2^31 - 1); against the model's
+  // own vocabulary SampleStream checks.
+  void read(std::int64_t begin, std::span<std::int32_t> out) const;
 
   // The end (one past the last token) of the document that holds `token`, or `limit` if it does not
   // end before. token < limit <= tokens(). Costs at most a scan of [token, limit).
   virtual std::int64_t document_end(std::int64_t token, std::int64_t limit) const = 0;
+  // Appends the end of every document that ends in (begin, end], ascending. `values` are the tokens
+  // of [begin, end), or empty: then those are read that are needed.
+  virtual void document_ends(std::int64_t begin, std::int64_t end,
+                             std::span<const std::uint32_t> values,
+                             std::vector<std::int64_t>& ends) const = 0;
 
   // out[i] = 1 where token begin + i may be a target, 0 where the mask excludes it.
   virtual void read_mask(std::int64_t begin, std::span<std::uint8_t> out) const = 0;
   // False where read_mask gives ones only.
   virtual bool has_mask() const = 0;
+
+  // In their order, from 0 to tokens(). None where tokens are the bytes of text.
+  virtual std::vector<TokenRange> token_files() const = 0;
 
   // Throws Error where this corpus cannot fit a model with this vocabulary, as far as it is known
   // without reading all.
@@ -53,6 +79,7 @@ struct CorpusOptions {
   std::optional<std::int64_t> document_token = {};
   std::filesystem::path document_index = {};
   std::filesystem::path loss_mask = {};
+  RunOutputs outputs = {};  // left out of text
 };
 
 // Opens what the options name; several paths follow each other, and no document goes over the end

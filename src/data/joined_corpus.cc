@@ -30,10 +30,10 @@ void JoinedCorpus::for_parts(std::int64_t begin, std::int64_t count, const F& f)
   }
 }
 
-void JoinedCorpus::read(std::int64_t begin, std::span<std::int32_t> out) const {
+void JoinedCorpus::read_values(std::int64_t begin, std::span<std::uint32_t> out) const {
   for_parts(begin, static_cast<std::int64_t>(out.size()),
             [&](const Corpus& part, std::int64_t at, std::size_t offset, std::size_t n) {
-              part.read(at, out.subspan(offset, n));
+              part.read_values(at, out.subspan(offset, n));
             });
 }
 
@@ -50,6 +50,27 @@ std::int64_t JoinedCorpus::document_end(std::int64_t token, std::int64_t limit) 
   const std::size_t i = part_of(token);
   const std::int64_t start = starts_[i];
   return start + parts_[i]->document_end(token - start, std::min(limit, starts_[i + 1]) - start);
+}
+
+void JoinedCorpus::document_ends(std::int64_t begin, std::int64_t end,
+                                 std::span<const std::uint32_t> values,
+                                 std::vector<std::int64_t>& ends) const {
+  for_parts(begin, end - begin,
+            [&](const Corpus& part, std::int64_t at, std::size_t offset, std::size_t n) {
+              const std::size_t before = ends.size();
+              part.document_ends(at, at + static_cast<std::int64_t>(n),
+                                 values.empty() ? values : values.subspan(offset, n), ends);
+              const std::int64_t start = begin + static_cast<std::int64_t>(offset) - at;
+              for (std::size_t i = before; i < ends.size(); ++i) ends[i] += start;
+            });
+}
+
+std::vector<TokenRange> JoinedCorpus::token_files() const {
+  std::vector<TokenRange> files;
+  for (std::size_t i = 0; i < parts_.size(); ++i)
+    for (const TokenRange& file : parts_[i]->token_files())
+      files.push_back({starts_[i] + file.begin, starts_[i] + file.end, file.width, file.path});
+  return files;
 }
 
 bool JoinedCorpus::has_mask() const {

@@ -15,10 +15,13 @@ class JoinedCorpus final : public Corpus {
   explicit JoinedCorpus(std::vector<std::unique_ptr<Corpus>> parts);
 
   std::int64_t tokens() const override { return starts_.back(); }
-  void read(std::int64_t begin, std::span<std::int32_t> out) const override;
+  void read_values(std::int64_t begin, std::span<std::uint32_t> out) const override;
   std::int64_t document_end(std::int64_t token, std::int64_t limit) const override;
+  void document_ends(std::int64_t begin, std::int64_t end, std::span<const std::uint32_t> values,
+                     std::vector<std::int64_t>& ends) const override;
   void read_mask(std::int64_t begin, std::span<std::uint8_t> out) const override;
   bool has_mask() const override;
+  std::vector<TokenRange> token_files() const override;
   void check_vocabulary(std::int64_t vocabulary) const override;
   std::string locate(std::int64_t token) const override;
 

@@ -7,12 +7,16 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "data/token_values.h"
 
 namespace longstride {
 namespace {
 
 // Keeps the permutations apart from other uses of the same seed.
 constexpr std::uint64_t kShuffleStream = std::uint64_t{0x64617461} << 32;
+
+// What is looked at at a time where samples are counted, not kept.
+constexpr std::int64_t kBlockTokens = 256 * 1024;
 
 }  // namespace
 
@@ -36,17 +40,14 @@ SampleStream::SampleStream(const Corpus& corpus, const SampleOptions& options)
                 "set training.context to 2 or more");
   LS_CHECK(options.vocabulary > 0, "vocabulary {}", options.vocabulary);
   corpus.check_vocabulary(options.vocabulary);
-  const std::int64_t total = corpus.tokens();
-  std::int64_t begin = 0;
-  while (begin < total) {
-    const std::int64_t end = end_of(begin);
-    if (has_target(begin, end)) begins_.push_back(begin);
-    begin = end;
-  }
+  if (options.pack)
+    cut_stretches();
+  else
+    cut_documents();
   if (begins_.empty())
     throw Error(fmt::format("{} tokens of data hold nothing to learn: no token follows another in "
                             "its document and is left by the loss mask",
-                            total),
+                            corpus.tokens()),
                 "check the data, its document boundaries and its loss mask");
 }
 
@@ -55,21 +56,67 @@ std::int64_t SampleStream::end_of(std::int64_t begin) const {
   return options_.pack ? end : corpus_.document_end(begin, end);
 }
 
-bool SampleStream::has_target(std::int64_t begin, std::int64_t end) const {
-  // A target of this sample is token `at` in (begin, end], if the document of the token before it
-  // goes on there.
-  const std::int64_t last = std::min(end, corpus_.tokens() - 1);
-  std::array<std::uint8_t, 4096> mask{};
-  for (std::int64_t block = begin + 1; block <= last;
-       block += static_cast<std::int64_t>(mask.size())) {
-    const std::int64_t n = std::min(last + 1 - block, static_cast<std::int64_t>(mask.size()));
-    corpus_.read_mask(block, std::span(mask).first(static_cast<std::size_t>(n)));
-    for (std::int64_t at = block; at < block + n; ++at)
-      if (mask[static_cast<std::size_t>(at - block)] != 0 &&
-          corpus_.document_end(at - 1, at + 1) > at)
-        return true;
+void SampleStream::cut_stretches() {
+  const std::int64_t total = corpus_.tokens();
+  for (std::int64_t begin = 0; begin < total; begin = end_of(begin)) {
+    const std::int64_t last = last_target(end_of(begin));
+    // Most samples have one at their very begin.
+    std::int64_t size = 64, at = begin, found = 0;
+    for (; at < last && found == 0; size = std::min(4 * size, kBlockTokens)) {
+      const std::int64_t to = std::min(at + size, last);
+      found = targets_in(at, to);
+      at = to;
+    }
+    if (found > 0) begins_.push_back(begin);
   }
-  return false;
+}
+
+void SampleStream::cut_documents() {
+  const std::int64_t total = corpus_.tokens();
+  std::vector<std::int64_t> ends;
+  std::int64_t begin = 0;
+  for (std::int64_t block = 0; block < total; block += kBlockTokens) {
+    ends.clear();
+    corpus_.document_ends(block, std::min(block + kBlockTokens, total), {}, ends);
+    for (const std::int64_t document_end : ends)
+      while (begin < document_end) {
+        const std::int64_t end = begin + std::min(options_.context, document_end - begin);
+        // The token behind the cut is the last one's target; behind the document there is none.
+        if (unmasked(begin + 1, end < document_end ? end + 1 : end) > 0) begins_.push_back(begin);
+        begin = end;
+      }
+  }
+}
+
+std::int64_t SampleStream::last_target(std::int64_t end) const {
+  return std::min(end, corpus_.tokens() - 1);
+}
+
+std::int64_t SampleStream::unmasked(std::int64_t begin, std::int64_t end) const {
+  if (!corpus_.has_mask()) return std::max<std::int64_t>(0, end - begin);
+  std::array<std::uint8_t, 4096> mask;
+  std::int64_t count = 0;
+  while (begin < end) {
+    const auto here = std::span(mask).first(std::min<std::size_t>(mask.size(), end - begin));
+    corpus_.read_mask(begin, here);
+    count += std::count(here.begin(), here.end(), 1);
+    begin += std::ssize(here);
+  }
+  return count;
+}
+
+std::int64_t SampleStream::targets_in(std::int64_t begin, std::int64_t end) const {
+  std::int64_t count = 0;
+  std::vector<std::int64_t> ends;
+  for (; begin < end; begin += kBlockTokens) {
+    const std::int64_t to = std::min(begin + kBlockTokens, end);
+    ends.clear();
+    corpus_.document_ends(begin, to, {}, ends);
+    count += unmasked(begin + 1, to + 1);
+    // The first token of a document is no target.
+    for (const std::int64_t first : ends) count -= unmasked(first, first + 1);
+  }
+  return count;
 }
 
 std::int64_t SampleStream::index_in_epoch(std::int64_t i) {
@@ -87,32 +134,55 @@ std::int64_t SampleStream::index_in_epoch(std::int64_t i) {
   return order_[static_cast<std::size_t>(i % n)];
 }
 
-void SampleStream::check_tokens(std::int64_t begin, const std::vector<std::int32_t>& tokens) const {
-  for (std::size_t k = 0; k < tokens.size(); ++k)
-    if (tokens[k] >= options_.vocabulary)
-      throw Error(fmt::format("{} has the value {}, but the model's vocabulary is {} (0 to {})",
-                              corpus_.locate(begin + static_cast<std::int64_t>(k)), tokens[k],
-                              options_.vocabulary, options_.vocabulary - 1),
-                  "make the tokens with this model's tokenizer, and check data.format");
+void SampleStream::check_tokens(std::int64_t begin, std::span<const std::uint32_t> values) const {
+  const std::vector<TokenRange> files = corpus_.token_files();
+  if (files.empty()) return;  // bytes, and check_vocabulary has seen that they fit
+  auto file = std::upper_bound(files.begin(), files.end(), begin,
+                               [](std::int64_t at, const TokenRange& f) { return at < f.end; });
+  for (; !values.empty(); ++file) {
+    const auto here =
+        values.first(std::min(values.size(), static_cast<std::size_t>(file->end - begin)));
+    TokenValues seen;
+    seen.add(begin - file->begin, here, file->width, options_.vocabulary);
+    if (seen.outside > 0)
+      throw outside_error(corpus_.locate(file->begin + seen.first_outside), seen, file->width,
+                          options_.vocabulary);
+    begin += std::ssize(here);
+    values = values.subspan(here.size());
+  }
+}
+
+std::int64_t SampleStream::begin_of(std::int64_t i) {
+  LS_CHECK(i >= 0, "sample {}", i);
+  return begins_[static_cast<std::size_t>(index_in_epoch(i))];
+}
+
+std::int64_t SampleStream::counted_targets(std::int64_t i) {
+  const std::int64_t begin = begin_of(i);
+  return targets_in(begin, last_target(end_of(begin)));
 }
 
 Sample SampleStream::sample(std::int64_t i) {
-  LS_CHECK(i >= 0, "sample {}", i);
-  const std::int64_t begin = begins_[static_cast<std::size_t>(index_in_epoch(i))];
+  const std::int64_t begin = begin_of(i);
   const std::int64_t end = end_of(begin);
   const std::int64_t known = std::min(end + 1, corpus_.tokens());  // one more token may be a target
 
   Sample s;
   s.tokens.resize(static_cast<std::size_t>(known - begin));
-  corpus_.read(begin, s.tokens);
-  check_tokens(begin, s.tokens);
+  const std::span values(reinterpret_cast<std::uint32_t*>(s.tokens.data()), s.tokens.size());
+  corpus_.read_values(begin, values);
+  check_tokens(begin, values);
   std::vector<std::uint8_t> mask(s.tokens.size());
   corpus_.read_mask(begin, mask);
+  std::vector<std::int64_t> stops;
+  corpus_.document_ends(begin, known, values, stops);
+  stops.push_back(known);  // where a document goes on
 
   s.targets.assign(static_cast<std::size_t>(end - begin), kNoTarget);
-  for (std::int64_t start = begin; start < end;) {
+  std::int64_t start = begin;
+  for (const std::int64_t stop : stops) {
+    if (start >= end) break;
     s.document_starts.push_back(start - begin);
-    const std::int64_t stop = corpus_.document_end(start, known);
     for (auto next = static_cast<std::size_t>(start - begin) + 1;
          next < static_cast<std::size_t>(stop - begin); ++next)
       if (mask[next] != 0) s.targets[next - 1] = s.tokens[next];

@@ -47,19 +47,29 @@ class SampleStream {
  public:
   // Leaves out samples without a counted target; throws Error if none is left or the vocabulary
   // cannot fit. Looks at each sample as far as its first counted target, and with pack = false for
-  // the ends of all documents.
+  // the ends of all documents, block by block.
   SampleStream(const Corpus& corpus, const SampleOptions& options);
 
+  // sample(i).counted_targets(), without holding more of the sample than a block.
+  std::int64_t counted_targets(std::int64_t i);
   // Samples of an epoch, n >= 1.
   std::int64_t samples_per_epoch() const { return static_cast<std::int64_t>(begins_.size()); }
   // Throws Error naming file, token, value and vocabulary where a token is out of it.
   Sample sample(std::int64_t i);
 
  private:
+  std::int64_t begin_of(std::int64_t i);
   std::int64_t end_of(std::int64_t begin) const;
-  bool has_target(std::int64_t begin, std::int64_t end) const;
+  void cut_stretches();
+  void cut_documents();
+  // Tokens of [begin, end) that the mask leaves.
+  std::int64_t unmasked(std::int64_t begin, std::int64_t end) const;
+  // Tokens of (begin, end] that are targets of the token before them; end < tokens().
+  std::int64_t targets_in(std::int64_t begin, std::int64_t end) const;
+  // The last token that may be a target of the sample [begin, end).
+  std::int64_t last_target(std::int64_t end) const;
   std::int64_t index_in_epoch(std::int64_t i);
-  void check_tokens(std::int64_t begin, const std::vector<std::int32_t>& tokens) const;
+  void check_tokens(std::int64_t begin, std::span<const std::uint32_t> values) const;
 
   const Corpus& corpus_;
   SampleOptions options_;

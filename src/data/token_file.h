@@ -1,13 +1,14 @@
-// TokenFile: a flat file of raw little-endian u32 or u16 tokens, memory-mapped (docs/data.md has
-// the formats).
+// TokenFile: a flat file of raw little-endian u32 or u16 tokens (docs/data.md has the formats).
+// Tokens and mask are read by position; the index is held in memory, 8 bytes per document.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <vector>
 
-#include "base/files.h"
 #include "data/corpus.h"
+#include "data/data_file.h"
 
 namespace longstride {
 
@@ -27,28 +28,29 @@ struct TokenFileOptions {
 class TokenFile final : public Corpus {
  public:
   // Throws Error if the file is empty or not a whole number of tokens, the index is not ascending
-  // or out of range, the mask has another length, or document_token does not fit the width.
+  // or out of range, a file has the header of another format, the mask has another length, or
+  // document_token does not fit the width.
   explicit TokenFile(const std::filesystem::path& path, const TokenFileOptions& options = {});
 
   std::int64_t tokens() const override { return tokens_; }
-  void read(std::int64_t begin, std::span<std::int32_t> out) const override;
+  void read_values(std::int64_t begin, std::span<std::uint32_t> out) const override;
   std::int64_t document_end(std::int64_t token, std::int64_t limit) const override;
+  void document_ends(std::int64_t begin, std::int64_t end, std::span<const std::uint32_t> values,
+                     std::vector<std::int64_t>& ends) const override;
   void read_mask(std::int64_t begin, std::span<std::uint8_t> out) const override;
-  bool has_mask() const override { return !mask_.bytes().empty(); }
+  bool has_mask() const override { return mask_.is_open(); }
+  std::vector<TokenRange> token_files() const override;
   void check_vocabulary(std::int64_t vocabulary) const override;
   std::string locate(std::int64_t token) const override;
 
  private:
-  void check_index() const;
-  std::uint32_t value(std::int64_t token) const;
-  std::int64_t index_entry(std::int64_t i) const;
-  std::int64_t index_size() const;
-  std::int64_t index_end(std::int64_t token, std::int64_t limit) const;
+  void load_index(const std::filesystem::path& path);
 
-  MappedFile file_, index_, mask_;
+  DataFile file_, mask_;
   TokenWidth width_;
   std::optional<std::uint32_t> document_token_;
   std::int64_t tokens_ = 0;
+  std::vector<std::int64_t> index_;  // starts of documents; empty: none is given
 };
 
 }  // namespace longstride

@@ -1,11 +1,13 @@
 #include "train/run_plan.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/sizes.h"
 #include "model/presets.h"
+#include "train/data_check.h"
 #include "train/run_memory.h"
 #include "train/same_run.h"
 #include "train/save_room.h"
@@ -48,8 +50,14 @@ RunPlan plan_run(const TrainConfig& config, Device& device, std::optional<Resume
   plan.resume = std::move(resume);
   const ModelConfig& model = plan.model.config;
   const DataConfig& data = config.data;
-  plan.corpus = open_corpus(
-      {data.path, data.format, data.document_token, data.document_index, data.loss_mask});
+  plan.corpus = open_corpus({data.path,
+                             data.format,
+                             data.document_token,
+                             data.document_index,
+                             data.loss_mask,
+                             {.directories = {config.checkpoint.directory, config.memory.disk_path},
+                              .files = {config.metrics.file},
+                              .checkpoints = config.checkpoint.directory}});
   plan.samples = std::make_unique<SampleStream>(
       *plan.corpus,
       SampleOptions{config.training.context, data.pack, data.shuffle,
@@ -67,6 +75,7 @@ RunPlan plan_run(const TrainConfig& config, Device& device, std::optional<Resume
         "(max_position_embeddings)",
         config.training.context, model.max_positions);
   if (plan.resume) check_same_run(plan);
+  warn_about_sizes(plan);
   return plan;
 }
 
@@ -135,9 +144,23 @@ std::string describe_optimizer(const RunNeeds& n) {
                      text(n.optimizer_host), disk);
 }
 
+void describe_data(const CorpusFacts& facts,
+                   const std::function<void(const char*, const std::string&)>& row) {
+  row("documents", fmt::format("{}, the longest of {} tokens, the median of {}", facts.documents,
+                               facts.longest_document, facts.median_document));
+  const std::int64_t all = facts.targets + facts.masked;
+  row("targets",
+      fmt::format(
+          "{} an epoch, {:.1f}% are masked", facts.targets,
+          all == 0 ? 0.0 : 100.0 * static_cast<double>(facts.masked) / static_cast<double>(all)));
+  std::uint32_t largest = 0;
+  for (const FileFacts& file : facts.files) largest = std::max(largest, file.values.largest);
+  if (!facts.files.empty()) row("largest token", fmt::format("{}", largest));
+}
+
 }  // namespace
 
-std::string describe(const RunPlan& plan) {
+std::string describe(const RunPlan& plan, const CorpusFacts* facts) {
   const ModelConfig& m = plan.model.config;
   const TrainingConfig& t = plan.config.training;
   std::string s;
@@ -151,9 +174,12 @@ std::string describe(const RunPlan& plan) {
                   parameter_count(m), m.layers, m.hidden_size));
   row("data", fmt::format("{} tokens, {} samples an epoch", plan.corpus->tokens(),
                           plan.samples->samples_per_epoch()));
+  if (facts != nullptr) describe_data(*facts, row);
   row("step", fmt::format("{} x {} tokens in chunks of {}, pages of {}", t.batch, t.context,
                           std::min(t.chunk, t.context), t.page));
-  row("steps", fmt::format("{}", t.steps));
+  const double epochs = static_cast<double>(t.steps) * static_cast<double>(t.batch) /
+                        static_cast<double>(plan.samples->samples_per_epoch());
+  row("steps", fmt::format("{}, {:.{}f} epochs", t.steps, epochs, epochs < 1 ? 4 : 2));
   row("kernels", fmt::format("{}, {}", plan.numerics.device, plan.numerics.kernels));
   row("weights", text(plan.needs.weights));
   row("gradients", text(plan.needs.gradients));

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "data/corpus_scan.h"
 #include "data/sample_stream.h"
 #include "model/model_directory.h"
 #include "train/config.h"
@@ -56,7 +57,7 @@ struct RunNeeds {
 struct RunPlan {
   TrainConfig config;
   ModelSource model;
-  std::unique_ptr<Corpus> corpus;
+  std::shared_ptr<const Corpus> corpus;
   std::unique_ptr<SampleStream> samples;
   std::optional<ResumePoint> resume;  // the model is then the checkpoint's
   NumericsRecord numerics;
@@ -78,7 +79,8 @@ RunPlan plan_run(const TrainConfig& config, Device& device,
 // Throws Error with the numbers and what to change if the device, the host or the disk has not
 // enough.
 void check_fits(const RunPlan& plan);
-// A table for people: model, data, numerics, bytes by tenant.
-std::string describe(const RunPlan& plan);
+// A table for people: model, data, numerics, bytes by tenant. With `facts` (data_check.h), also
+// what only a look at all the data tells: documents, targets.
+std::string describe(const RunPlan& plan, const CorpusFacts* facts = nullptr);
 
 }  // namespace longstride

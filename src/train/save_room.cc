@@ -10,19 +10,12 @@
 #include "base/sizes.h"
 #include "train/checkpoint.h"
 #include "train/optimizer.h"
+#include "train/output_check.h"
 
 namespace longstride {
 namespace {
 
 namespace fs = std::filesystem;
-
-// The directory, or the nearest one above it that exists.
-fs::path existing(const fs::path& directory) {
-  std::error_code none;
-  fs::path path = fs::weakly_canonical(fs::absolute(directory, none), none);
-  while (!fs::exists(path, none) && path.has_relative_path()) path = path.parent_path();
-  return path;
-}
 
 bool on_one_disk(const fs::path& a, const fs::path& b) {
   const auto disk_of = [](const fs::path& path) {
@@ -53,7 +46,7 @@ void plan_saves(RunPlan& plan) {
           ? left
           : std::max<std::int64_t>(1, std::min(saved.count + left, keep + 1) - saved.count);
 
-  const fs::path disk = existing(checkpoint.directory);
+  const fs::path disk = nearest_existing(checkpoint.directory);
   std::error_code error;
   const fs::space_info space = fs::space(disk, error);
   if (error) return;  // what is wrong there is told when the directory is made

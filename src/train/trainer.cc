@@ -214,6 +214,15 @@ void Trainer::handle_nonfinite(StepReport& report, const std::string& where) {
       "checkpoint (--resume=DIR); training.nonfinite = \"skip\" passes over single bad steps");
 }
 
+Sample Trainer::next_sample(std::int64_t sequence, StepReport& report) {
+  const TraceSpan span(TraceTrack::kStep, {"data", sequence});
+  Sample sample = plan_.samples->sample(state_.data_position + sequence);
+  report.tokens += sample.size();
+  for (const std::int64_t length : sample.document_lengths())
+    report.document_lengths.push_back(length);
+  return sample;
+}
+
 StepReport Trainer::step(const TrainCallbacks& callbacks) {
   const auto start = std::chrono::steady_clock::now();
   const TrainConfig& config = plan_.config;
@@ -234,22 +243,19 @@ StepReport Trainer::step(const TrainCallbacks& callbacks) {
     };
   };
 
-  // The loss is one mean over all counted targets of the step, so their number comes first.
-  std::vector<Sample> samples;
-  for (std::int64_t i = 0; i < config.training.batch; ++i) {
-    const TraceSpan span(TraceTrack::kStep, {"data", i});
-    samples.push_back(plan_.samples->sample(state_.data_position + i));
-    report.counted += samples.back().counted_targets();
-    report.tokens += samples.back().size();
-    for (const std::int64_t length : samples.back().document_lengths())
-      report.document_lengths.push_back(length);
+  // The loss is one mean over all counted targets of the step, so their number comes first; samples
+  // come when it is their turn, so that one is held at a time.
+  {
+    const TraceSpan span(TraceTrack::kStep, {"targets"});
+    for (std::int64_t i = 0; i < config.training.batch; ++i)
+      report.counted += plan_.samples->counted_targets(state_.data_position + i);
   }
 
   gradients_.zero();
   double loss_sum = 0;
   std::string nonfinite;  // where the first loss that is not finite was met
-  for (const Sample& sample : samples) {
-    const std::int64_t sequence = &sample - samples.data();
+  for (std::int64_t sequence = 0; sequence < config.training.batch; ++sequence) {
+    const Sample sample = next_sample(sequence, report);
     const TraceSpan span(TraceTrack::kStep, {"sequence", sequence});
     const std::uint64_t rounding = mixed(mixed(state_.seed, report.step), sequence);
     const SequenceResult r =
@@ -269,6 +275,9 @@ StepReport Trainer::step(const TrainCallbacks& callbacks) {
   }
   report.loss = loss_sum / static_cast<double>(report.counted);
 
+  if (!std::exchange(updated_, true) && callbacks.before_first_update)
+    callbacks.before_first_update();
+  saves_.wait_before_update();
   const auto update_start = std::chrono::steady_clock::now();
   const TraceSpan update_span(compute_track(weights_.device().stream()), {"update"});
   report.gradient_norm = optimizer_->gradient_norm(gradients_);
@@ -281,7 +290,6 @@ StepReport Trainer::step(const TrainCallbacks& callbacks) {
   report.learning_rate = learning_rate_at(config.schedule, config.optimizer.learning_rate,
                                           report.step, config.training.steps);
   if (!report.skipped) {
-    saves_.wait_before_update();
     updating_ = true;
     optimizer_->update(gradients_, report.learning_rate, scale, state_.updates + 1);
     updating_ = false;

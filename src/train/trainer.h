@@ -43,6 +43,9 @@ struct TrainCallbacks {
   // Before the first step, where there is one: kernels have been chosen.
   std::function<void()> on_start;
   std::function<void(const StepProgress&)> on_progress;  // before every task
+  // Once, before the first update that this process makes. May throw Error, which ends the run with
+  // the weights as they were.
+  std::function<void()> before_first_update;
   std::function<void(const StepReport&)> on_step;
   std::function<void(const std::filesystem::path&)> on_save;  // a checkpoint is complete
   std::function<bool()> should_stop;                          // asked before every task
@@ -85,6 +88,8 @@ class Trainer {
   void timed(const std::string& what, const OnPhase& on_phase, const std::function<void()>& f);
   void run_steps(const TrainCallbacks& callbacks);
   StepReport step(const TrainCallbacks& callbacks);
+  // Sequence number `sequence` of the step, which the report then counts.
+  Sample next_sample(std::int64_t sequence, StepReport& report);
   // Says what is not finite; throws, or marks the step as skipped, as training.nonfinite says.
   void handle_nonfinite(StepReport& report, const std::string& where);
 
@@ -103,6 +108,7 @@ class Trainer {
   RunPlan plan_;
   TrainState state_;
   std::int64_t saved_step_ = -1;
+  bool updated_ = false;  // before_first_update has been called
   bool save_is_due_ = false;
   bool old_saves_are_due_ = false;  // to be removed
   bool updating_ = false;           // weights and moments are those of no step

@@ -27,24 +27,6 @@ TEST(NothingLost, WeightsThatAreNotFiniteAreNotSaved) {
   EXPECT_TRUE(ended(run.train({"--resume", "--training.steps=2"}), 0));
 }
 
-// 16 sequences an epoch, in order; the fourth has a token that the model does not know.
-TEST(NothingLost, AnErrorLeavesTheStepsBeforeItSaved) {
-  const RunDirectory run, whole;
-  std::vector<std::uint32_t> tokens(16 * 256 + 1, 5);
-  tokens[3 * 256 + 9] = 4000;
-  run.files().write("tokens.bin", tokens);
-  tokens[3 * 256 + 9] = 5;
-  whole.files().write("tokens.bin", tokens);
-  const std::vector<std::string> settings = {"--checkpoint.every=0", "--data.shuffle=false"};
-  EXPECT_TRUE(refused(run.train(settings), {"4000"}));
-  EXPECT_EQ(run.metrics().size(), 3u);
-  EXPECT_EQ(run.names("out"), (std::set<std::string>{"metrics.jsonl", "step-3"}));
-  run.files().write("tokens.bin", tokens);
-  ASSERT_TRUE(ended(run.train({"--checkpoint.every=0", "--data.shuffle=false", "--resume"}), 0));
-  ASSERT_TRUE(ended(whole.train(settings), 0));
-  EXPECT_TRUE(same_files(run.contents("out/step-6"), whole.contents("out/step-6")));
-}
-
 TEST(NothingLost, AWindowCannotChangeWithinARun) {
   const RunDirectory run;
   const std::vector<std::string> begin = {"--model.preset=tiny-mistral", "--model.window=32"};

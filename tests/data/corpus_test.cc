@@ -81,6 +81,53 @@ TEST_F(CorpusTest, DocumentTokenIsFoundFarAhead) {
   }
 }
 
+// All ends of a stretch are those that a walk from end to end finds.
+TEST_F(CorpusTest, DocumentEnds) {
+  std::vector<std::uint32_t> tokens(40'000, 7);
+  for (const std::size_t at : {0, 255, 256, 300, 16383, 16384, 32767, 39998}) tokens[at] = 9;
+  const auto path = u32(tokens);
+  std::vector<std::unique_ptr<Corpus>> corpora;
+  corpora.push_back(open_corpus({.paths = {path}, .document_token = 9}));
+  corpora.push_back(open_corpus({.paths = {path}, .document_index = index({0, 1, 256, 16384})}));
+  corpora.push_back(open_corpus({.paths = {path}}));
+  corpora.push_back(open_corpus({.paths = {path, path, path}, .document_token = 9}));
+  corpora.push_back(open_corpus({.paths = {path, path}, .format = "text"}));
+  for (const auto& corpus : corpora)
+    for (const std::int64_t begin : {0, 1, 256, 16384, 39999})
+      for (const std::int64_t end :
+           {40'000LL, 39'999LL, static_cast<long long>(corpus->tokens())}) {
+        if (begin >= end) continue;
+        std::vector<std::int64_t> expected, ends = {-1}, from_values;
+        for (std::int64_t at = begin; at < end; at = expected.back())
+          expected.push_back(corpus->document_end(at, end));
+        if (end < corpus->tokens() && corpus->document_end(end - 1, end + 1) > end)
+          expected.pop_back();  // it goes on
+        corpus->document_ends(begin, end, {}, ends);
+        EXPECT_EQ(ends.front(), -1) << "what was there stays";
+        EXPECT_EQ(std::vector(ends.begin() + 1, ends.end()), expected) << begin << " " << end;
+        std::vector<std::uint32_t> values(static_cast<std::size_t>(end - begin));
+        corpus->read_values(begin, values);
+        corpus->document_ends(begin, end, values, from_values);
+        EXPECT_EQ(from_values, expected);
+      }
+}
+
+TEST_F(CorpusTest, AFileCutShortIsNoticed) {
+  const auto path = u32(std::vector<std::uint32_t>(100'000, 1));
+  const auto mask = temp_.write("t.mask", std::vector<std::uint8_t>(100'000, 1));
+  const TokenFile file(path, {.document_token = 9, .loss_mask = mask});
+  std::filesystem::resize_file(path, 40);
+  Tokens out(10);
+  file.read(0, out);
+  EXPECT_EQ(out, Tokens(10, 1)) << "what is there can still be read";
+  const std::string changed = "t.u32 has changed while it was in use";
+  EXPECT_TRUE(says(error_of([&] { file.read(5, out); }), {changed}));
+  EXPECT_TRUE(says(error_of([&] { file.document_end(0, 100'000); }), {changed}));
+  std::filesystem::resize_file(mask, 0);
+  std::vector<std::uint8_t> bytes(3);
+  EXPECT_TRUE(says(error_of([&] { file.read_mask(0, bytes); }), {"t.mask has changed"}));
+}
+
 TEST_F(CorpusTest, DocumentIndex) {
   const auto path = u32({0, 1, 2, 3, 4, 5, 6});
   const TokenFile file(path, {.document_index = index({0, 2, 6})});

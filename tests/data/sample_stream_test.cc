@@ -195,6 +195,36 @@ TEST_F(SampleStreamTest, PositionsBeyond32Bits) {
 
 // Bad input, a test each.
 
+// Documents and samples that end at, before and behind the blocks in which they are looked at.
+TEST_F(SampleStreamTest, TargetsAreCountedWithoutTheSamples) {
+  for (const std::size_t n : {std::size_t{700}, std::size_t{600'000}})
+    for (const bool pack : {true, false})
+      for (const bool masked : {true, false})
+        for (const int documents : {0, 1, 2}) {
+          Random random(n + 8u * pack + 4u * masked + static_cast<unsigned>(documents));
+          std::vector<std::uint32_t> tokens(n);
+          std::vector<std::uint8_t> bytes(n);
+          std::vector<std::uint64_t> starts = {0};
+          for (auto& t : tokens) t = 1 + static_cast<std::uint32_t>(random.below(50));
+          for (auto& b : bytes) b = random.below(3) == 0;
+          for (std::size_t at = 0; (at += 1 + random.below(n / 3)) < n;) {
+            tokens[at - 1] = 0;
+            starts.push_back(at);
+          }
+          TokenFileOptions options;
+          if (masked) options.loss_mask = mask(bytes);
+          if (documents == 1) options.document_token = 0;
+          if (documents == 2) options.document_index = temp_.write("index", starts);
+          const TokenFile corpus = file(tokens, options);
+          SampleStream stream(corpus, {.context = static_cast<std::int64_t>(n / 2 + 13),
+                                       .pack = pack,
+                                       .shuffle = false,
+                                       .vocabulary = 100});
+          for (std::int64_t i = 0; i < stream.samples_per_epoch() + 1; ++i)
+            EXPECT_EQ(stream.counted_targets(i), stream.sample(i).counted_targets());
+        }
+}
+
 TEST_F(SampleStreamTest, TokenOutOfVocabulary) {
   const TokenFile tokens = file({1, 2, 3, 4, 77, 5});
   SampleStream stream(tokens, {.context = 3, .shuffle = false, .vocabulary = 77});
