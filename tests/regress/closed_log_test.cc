@@ -11,7 +11,7 @@ namespace {
 int run_into_closed_pipe(const RunDirectory& run, std::vector<std::string> words) {
   int ends[2];
   if (::pipe(ends) != 0) return -1;
-  words.insert(words.begin(), LS_BINARY);
+  words.insert(words.begin(), program_path().string());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
