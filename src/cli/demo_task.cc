@@ -101,9 +101,12 @@ std::int64_t document_length(const RecallTask& task, std::int64_t sample, std::i
     std::int64_t parts;
   };
   constexpr Phase kPhases[] = {{0.36, 64}, {0.4, 32}, {0.44, 16}, {0.48, 8}, {0.52, 4}, {0.58, 2}};
+  std::int64_t parts = 1;
   for (const Phase& phase : kPhases)
-    if (done < phase.end) return task.context / phase.parts;
-  return task.context;
+    if (parts == 1 && done < phase.end) parts = phase.parts;
+  // Facts take a quarter of a document at most.
+  while (parts > 1 && task.context / parts < 4 * task.keys) parts /= 2;
+  return task.context / parts;
 }
 
 RecallData write_recall_data(const std::filesystem::path& directory, const RecallTask& task,

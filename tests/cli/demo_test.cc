@@ -65,6 +65,15 @@ TEST(Demo, OffATerminalEveryLineIsAStepOrAPhase) {
     EXPECT_TRUE(line.starts_with("  step ") || line.starts_with("  documents of ")) << line;
 }
 
+// They did not fit into the shortest documents, which came out longer than the context.
+TEST(Demo, ManyFactsMakeTheFirstDocumentsLonger) {
+  const RunDirectory run;
+  ASSERT_TRUE(ended(run.run({"demo", "--steps", "1", "--keys", "512", "--values", "2",
+                             "--skip-contexts", "--out", "demo"}),
+                    0, {"documents of 2048 tokens"}));
+  EXPECT_EQ(std::filesystem::file_size(run.path("demo/data/tokens.u32")), 4096u * 4);
+}
+
 TEST(Demo, StopsAfterSeveralGoodStepsInARow) {
   cli::RecallGoal goal;
   for (std::size_t i = 0; i + 1 < cli::RecallGoal::kSteps; ++i) goal.add_step(512, 512);
