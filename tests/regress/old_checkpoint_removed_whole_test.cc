@@ -21,7 +21,7 @@ TEST(OldCheckpointRemovedWhole, HalfOfItHasNoName) {
   RunOptions options;
   options.directory = run.path();
   Program program(RunDirectory::train_arguments(
-                      {"--checkpoint.every=1", "--checkpoint.keep=1", "--training.steps=60"}),
+                      {"--checkpoint.every=1", "--checkpoint.keep=1", "--training.steps=16"}),
                   options);
   std::string half;
   while (program.running()) {

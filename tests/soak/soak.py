@@ -65,11 +65,11 @@ def prepare(binary, directory, rng):
 
 
 def disturb(case, counts, only_signals):
-    """One to three disturbances of one run, and its end."""
+    """Some disturbances of one run, and its end."""
     kinds = dict(SIGNALS) if only_signals else {**SIGNALS, **FILES}
     if case.random.random() < 0.3:
         case.use_small_disk()
-    for _ in range(case.random.randint(1, 3)):
+    for _ in range(case.random.randint(1, 5)):
         name = case.random.choices(list(kinds), [weight for _, weight in kinds.values()])[0]
         case.note(f"-- {name}")
         how = kinds[name][0](case)
