@@ -39,7 +39,7 @@ bool is_safetensors(const Ends& file) {
   if (file.head.size() < 10 || file.head.substr(8, 2) != "{\""sv) return false;
   std::uint64_t length = 0;
   std::memcpy(&length, file.head.data(), sizeof(length));
-  return length <= static_cast<std::uint64_t>(file.size - 8);
+  return length > 2 && length <= static_cast<std::uint64_t>(file.size - 8);
 }
 
 // Valid UTF-8 without control characters, long enough to be no accident. Raw numbers of two bytes

@@ -15,6 +15,16 @@ namespace fs = std::filesystem;
 
 bool is_hidden(const fs::path& path) { return path.filename().string().starts_with("."); }
 
+// "a, b, c and 4 more".
+std::string list(std::vector<fs::path> paths) {
+  constexpr std::size_t kNamed = 3;
+  std::sort(paths.begin(), paths.end());
+  std::string text;
+  for (std::size_t i = 0; i < std::min(paths.size(), kNamed); ++i)
+    text += (i == 0 ? "" : ", ") + paths[i].string();
+  return paths.size() <= kNamed ? text : fmt::format("{} and {} more", text, paths.size() - kNamed);
+}
+
 }  // namespace
 
 TextFiles::TextFiles(const std::vector<fs::path>& paths, const RunOutputs& outputs) {
@@ -37,9 +47,7 @@ TextFiles::TextFiles(const std::vector<fs::path>& paths, const RunOutputs& outpu
     add(path, size);
   }
   LS_CHECK(!files_.empty(), "no paths");
-  if (!left_out.empty())
-    log_info("data: {}{} left out, because this run writes there", left_out.front().string(),
-             left_out.size() > 1 ? fmt::format(" and {} others are", left_out.size() - 1) : " is");
+  if (!left_out.empty()) log_info("data: left out, as this run writes there: {}", list(left_out));
 }
 
 void TextFiles::add(const fs::path& path, std::int64_t size) {

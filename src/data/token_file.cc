@@ -37,9 +37,12 @@ std::int64_t elements(const DataFile& file, std::int64_t width, const char* what
     throw Error(fmt::format("{}: the file is empty", file.path().string()),
                 fmt::format("write {} into it, or name another file", what));
   if (file.size() % width != 0)
-    throw Error(fmt::format("{}: {} bytes are not a whole number of {}-byte {}",
-                            file.path().string(), file.size(), width, what),
-                "the file is cut short or has another format");
+    throw Error(
+        fmt::format("{}: {} bytes are not a whole number of {}-byte {}", file.path().string(),
+                    file.size(), width, what),
+        width == 4 && file.size() % 2 == 0
+            ? "the file is cut short, or holds tokens of 16 bits: set data.format to \"u16\""
+            : "the file is cut short or has another format");
   return file.size() / width;
 }
 

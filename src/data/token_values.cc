@@ -116,7 +116,7 @@ Error outside_error(const std::string& where, const TokenValues& values, int wid
       fmt::format("{} has the value {}, but the model's vocabulary is {} (0 to {})", where,
                   values.first_value, vocabulary, vocabulary - 1);
   if (values.outside > 1)
-    message += fmt::format("; so have {} of {} tokens there", values.outside, values.tokens);
+    message += fmt::format("; {} of {} tokens there are outside it", values.outside, values.tokens);
   if (const auto misread = misread_format(values, width, vocabulary))
     return Error(message, misread->hint);
   constexpr std::uint32_t kSmallNegative = 0xffff0000;

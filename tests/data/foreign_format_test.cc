@@ -27,7 +27,7 @@ TEST(ForeignFormat, IsNamedWithItsConversion) {
   const std::string rest = noise(1000);
   const std::string header = R"({"tokens":{"dtype":"I64","shape":[4],"data_offsets":[0,32]}})";
   const std::vector<std::pair<std::string, std::vector<std::string>>> cases = {
-      {std::string("\x93NUMPY\x01\x00v\x00", 10) + "{'descr': '<u4'}" + rest + "12",
+      {std::string("\x93NUMPY\x01\x00v\x00{'descr': '<u4'}", 26) + rest + "12",
        {"data.bin is a NumPy .npy file", "numpy.load", "tofile"}},
       {std::string("PK\3\4\x14\0\0\0\0\0", 10) + rest + "PK\5\6" + std::string(18, '\0'),
        {"a zip archive", "numpy.load"}},

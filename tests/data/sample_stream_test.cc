@@ -197,7 +197,7 @@ TEST_F(SampleStreamTest, PositionsBeyond32Bits) {
 
 // Documents and samples that end at, before and behind the blocks in which they are looked at.
 TEST_F(SampleStreamTest, TargetsAreCountedWithoutTheSamples) {
-  for (const std::size_t n : {std::size_t{700}, std::size_t{600'000}})
+  for (const std::size_t n : {std::size_t{700}, std::size_t{300'000}})
     for (const bool pack : {true, false})
       for (const bool masked : {true, false})
         for (const int documents : {0, 1, 2}) {
