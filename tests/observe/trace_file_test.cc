@@ -122,7 +122,9 @@ TEST(Tracer, RefusesAFileItCouldNotWrite) {
 
 TEST(Tracer, LeavesAnOldTraceUntilTheNewOneIsWritten) {
   const TempDirectory temp;
-  const std::filesystem::path file = temp.write_text("t.json", "old");
+  const std::filesystem::path file = temp.path() / "t.json";
+  write_trace(file, {"old", {}, {}});
+  const std::string old = read_text(file);
   const std::unique_ptr<Device> device = make_cpu_device();
   {
     Tracer tracer(file);
@@ -130,7 +132,7 @@ TEST(Tracer, LeavesAnOldTraceUntilTheNewOneIsWritten) {
     EXPECT_TRUE(tracer.running());
   }
   EXPECT_FALSE(trace_spans().on());
-  EXPECT_EQ(read_text(file), "old");
+  EXPECT_EQ(read_text(file), old);
   Tracer tracer(file);
   tracer.start(*device, "test");
   { const TraceSpan read(TraceTrack::kDisk, {.what = "read", .bytes = 7}); }
