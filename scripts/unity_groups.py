@@ -5,8 +5,9 @@
 
 Files of one folder alone share a group.
 
-Two files that define the same name outside of classes (helpers in anonymous namespaces, above all) stay apart. That is
-read off the text, since the project's form begins such definitions in the first column.
+Two files stay apart that define the same name outside of classes, or where one mentions a name that the other has for
+itself, in an anonymous namespace. That is read off the text: the project's form begins such definitions in the first
+column.
 """
 import os
 import re
@@ -19,27 +20,44 @@ TYPE = re.compile(r"(?:template\s*<.*>\s*)?(?:struct|class|enum class|enum|union
 OTHER = re.compile(r"(?!return\b|namespace\b|typedef\b|#|//|TEST)[\w:][^=(){};/\"\[]*?[\s&*>](\w+)\s*[=({;\[]")
 
 
+# Not a member, not a name of another namespace.
+MENTIONED = re.compile(r"(?<![\w.:>])[A-Za-z_]\w*")
+PROSE = re.compile(r'//.*|"(?:\\.|[^"\\\n])*"')
+ANONYMOUS = re.compile(r"^namespace \{$.*?^\}  // namespace$", re.M | re.S)
+
+
 def defined_names(text):
     matches = [pattern.match(line) for line in text.splitlines() for pattern in (TYPE, OTHER)]
     return {match.group(1) for match in matches if match} - {"namespace"}
 
 
+class Names:
+    def __init__(self, text):
+        self.defined = defined_names(text)
+        self.own = set().union(*map(defined_names, ANONYMOUS.findall(text)))
+        self.mentioned = set(MENTIONED.findall(PROSE.sub("", text)))
+
+    def clash(self, other):
+        return self.defined & other.defined or self.own & other.mentioned or other.own & self.mentioned
+
+
 def unity_groups(files):
     """Lists of files, each to be compiled as one."""
-    groups = []  # [folder, names, lines, files]
+    groups = []  # (folder, [lines and names of each file], files)
     for path in sorted(files):
         with open(path, encoding="utf-8") as file:
             text = file.read()
-        names, lines, folder = defined_names(text), text.count("\n"), os.path.dirname(path)
-        for group in groups:
-            if group[0] == folder and group[2] + lines <= MOST_LINES and not names & group[1]:
-                group[1] |= names
-                group[2] += lines
-                group[3].append(path)
+        names, lines, folder = Names(text), text.count("\n"), os.path.dirname(path)
+        for group_folder, members, paths in groups:
+            if (group_folder == folder and lines + sum(n for n, _ in members) <= MOST_LINES
+                    and not any(names.clash(other) for _, other in members)):
                 break
         else:
-            groups.append([folder, names, lines, [path]])
-    return [group[3] for group in groups]
+            members, paths = [], []
+            groups.append((folder, members, paths))
+        members.append((lines, names))
+        paths.append(path)
+    return [paths for _, _, paths in groups]
 
 
 def include_line(path):
