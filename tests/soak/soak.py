@@ -74,6 +74,9 @@ def disturb(case, counts, only_signals):
         case.note(f"-- {name}")
         how = kinds[name][0](case)
         counts[name, how or "not possible here"] += 1
+        if case.saves() and case.saves()[-1] == case.configuration.steps():
+            case.finish()
+            case.begin_anew()
     case.note("-- to the end")
     case.finish()
 
