@@ -12,6 +12,7 @@ import collections
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -154,7 +155,6 @@ class Soak:
                 break
         if not self.failed:
             shutil.rmtree(base)
-        return self.report()
 
     def report(self):
         print(f"\nsoak: seed {self.options.seed}, {time.monotonic() - self.began:.0f} s, {Program.count} processes")
@@ -182,7 +182,15 @@ def main():
         parser.error("--only takes CONFIGURATION/RUN, such as 3/7")
     if options.seed is None:
         options.seed = int(time.time())
-    return Soak(options).run()
+    # Cleans up and reports, also from the background of a shell.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    soak = Soak(options)
+    try:
+        soak.run()
+    except KeyboardInterrupt:
+        print("soak: interrupted")
+    return soak.report()
 
 
 if __name__ == "__main__":
