@@ -56,7 +56,7 @@ class Case:
 
     def wait_for_a_moment(self, program):
         """Some time in the run's life: any, or in the middle of a save. False where it has ended by then."""
-        begin, target = time.monotonic(), self.random.uniform(0, 1.05) * self.seconds
+        begin, target = time.monotonic(), self.random.uniform(0, 0.95) * self.seconds
         in_save = self.random.random() < 0.3
         while program.running():
             if time.monotonic() - begin >= target and (not in_save or self.unfinished_save()):
@@ -111,6 +111,18 @@ class Case:
             raise Violation(f"undisturbed, but it ended with status {ended.status}")
         if self.comparable:
             verify.finished(self.directory, self.reference, self.configuration, self.complete_metrics)
+
+    def begin_anew(self):
+        """A finished run has nothing left to disturb."""
+        self.note(f"-- finished and as it should be; rm -r {OUT}/* elsewhere, and anew")
+        for folder in (self.path(OUT), self.path("elsewhere")):
+            for name in os.listdir(folder) if os.path.isdir(folder) else []:
+                path = os.path.join(folder, name)
+                shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
+        for name, content in self.configuration.files.items():
+            with open(self.path(name), "wb") as file:
+                file.write(content)
+        self.comparable = self.complete_metrics = True
 
     def use_small_disk(self):
         os.makedirs(self.path(OUT), exist_ok=True)

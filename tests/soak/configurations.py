@@ -91,7 +91,7 @@ class Configuration:
             self.files["mask.bin"] = bytes(random.random() < 0.8 for _ in range(count))
             s["data.loss_mask"] = "mask.bin"
         elif documents != "index" and random.random() < 0.3:
-            self.files["more.bin"] = self.files["tokens.bin"][:count // 2 * 2]
+            self.files["more.bin"] = self.files["tokens.bin"][:count // 4 * 4]
             s["data.path"] = ["tokens.bin", "more.bin"]
 
     def choose_memory(self, random, line):

@@ -12,6 +12,7 @@ import collections
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -74,6 +75,9 @@ def disturb(case, counts, only_signals):
         case.note(f"-- {name}")
         how = kinds[name][0](case)
         counts[name, how or "not possible here"] += 1
+        if case.saves() and case.saves()[-1] == case.configuration.steps():
+            case.finish()
+            case.begin_anew()
     case.note("-- to the end")
     case.finish()
 
@@ -151,7 +155,6 @@ class Soak:
                 break
         if not self.failed:
             shutil.rmtree(base)
-        return self.report()
 
     def report(self):
         print(f"\nsoak: seed {self.options.seed}, {time.monotonic() - self.began:.0f} s, {Program.count} processes")
@@ -179,7 +182,15 @@ def main():
         parser.error("--only takes CONFIGURATION/RUN, such as 3/7")
     if options.seed is None:
         options.seed = int(time.time())
-    return Soak(options).run()
+    # Cleans up and reports, also from the background of a shell.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    soak = Soak(options)
+    try:
+        soak.run()
+    except KeyboardInterrupt:
+        print("soak: interrupted")
+    return soak.report()
 
 
 if __name__ == "__main__":
