@@ -20,6 +20,9 @@ struct EmbeddingBackward {
   ConstView rows_T;     // I32: TokenRows::rows
   ConstView dy_TD;
   View dtable_VD;  // +=, F32
+  // Rows of the token that has most; 0: not known. A hint to choose the quicker way: the bits are
+  // the same.
+  std::int64_t longest_group = 0;
 };
 LS_OP(embedding_backward, EmbeddingBackward)
 

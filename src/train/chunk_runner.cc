@@ -199,11 +199,12 @@ void ChunkRunner::embed_backward(const Task& task) {
   const std::int64_t T = layout_.chunk_size(task.chunk);
   const Lease groups = workspace_.take("token groups", DType::kI32, {T, 4}),
               rows_T = workspace_.take("token rows", DType::kI32, {T});
-  std::int64_t G = T;  // at most
+  std::int64_t G = T, longest = 0;  // at most
   if (store_ != nullptr) {
     token_rows_.build(input_.tokens.subspan(
         static_cast<std::size_t>(layout_.chunk_begin(task.chunk)), static_cast<std::size_t>(T)));
     G = std::ssize(token_rows_.groups());
+    longest = token_rows_.groups().front().count;  // those of most rows come first
     context_.device.copy_from_host(groups.view().data(), token_rows_.groups().data(),
                                    G * std::int64_t{sizeof(TokenGroup)});
     context_.device.copy_from_host(rows_T.view().data(), token_rows_.rows().data(),
@@ -211,7 +212,7 @@ void ChunkRunner::embed_backward(const Task& task) {
   }
   ops::embedding_backward(
       context_.device.stream(),
-      {groups.view().rows(0, G), rows_T, chunk.stream_TD, context_.gradients.embedding});
+      {groups.view().rows(0, G), rows_T, chunk.stream_TD, context_.gradients.embedding, longest});
   end_chunk(chunk);
 }
 

@@ -111,9 +111,9 @@ __device__ __forceinline__ int count_long(const TokenGroup* __restrict__ groups,
   }
 }
 
-// Slices of long tokens first (where N is more than 1: they need aligned rows). Then a block has a
-// piece of D, one vector of columns per thread, of the tokens that it visits.
-template <class E, int N>
+// With `kLong`, slices of long tokens first. Then a block has a piece of D, one vector of columns
+// per thread, of the tokens that it visits.
+template <class E, int N, bool kLong>
 __global__ void __launch_bounds__(kMostThreads, kResident / kMostThreads)
     backward_kernel(const TokenGroup* __restrict__ groups, int G,
                     const std::int32_t* __restrict__ rows_T, const E* __restrict__ dy_TD,
@@ -125,10 +125,10 @@ __global__ void __launch_bounds__(kMostThreads, kResident / kMostThreads)
   const auto known = [&](const TokenGroup& group) { return group.token >= 0 && group.token < V; };
   const int block = static_cast<int>(blockIdx.x), piece = static_cast<int>(blockIdx.y);
   TokenGroup next = group_at(min(block, G - 1));  // on its way while the long ones are counted
-  const int long_groups = N > 1 ? count_long(groups, G) : 0;
+  const int long_groups = kLong ? count_long(groups, G) : 0;
   const EmbeddingWork work(G, long_groups, long_groups > 0 ? group_at(0).count : 0,
                            static_cast<int>(gridDim.x), static_cast<int>(gridDim.y), slices);
-  if constexpr (N > 1) {
+  if constexpr (kLong) {
     for (int i = work.first_item(block, piece); i < work.items(); i += work.item_stride()) {
       const TokenGroup group = group_at(i / slices);
       if (known(group)) add_slice<E>(group, i % slices, rows_T, dy_TD, D, dtable_VD);
@@ -196,15 +196,20 @@ void embedding_backward(Stream& stream, const EmbeddingBackward& args) {
     LS_CHECK(pieces <= 65535, "rows of {}", D);
     const auto threads = static_cast<unsigned>(ceil_div(ceil_div(items, pieces), 32) * 32);
     // As many blocks as run at once, with equally many tokens; no more than there can be work for.
+    const bool slices_first = fast && (args.longest_group == 0 || args.longest_group > kLongRows);
     const std::int64_t slices = ceil_div(D * static_cast<std::int64_t>(sizeof(E)), kSliceBytes),
-                       slices_in_all = std::min(G, T / (kLongRows + 1)) * slices,
+                       slices_in_all = slices_first ? std::min(G, T / (kLongRows + 1)) * slices : 0,
                        most = std::max(G, ceil_div(slices_in_all, pieces)),
                        resident = std::int64_t{context.multiprocessors()} *
-                                  std::min<std::int64_t>(kResident / threads, kResidentBlocks);
+                                  std::min<std::int64_t>(kResident / threads,
+                                                         slices_first ? kResidentBlocks : 32);
     LS_CHECK(slices_in_all <= std::numeric_limits<std::int32_t>::max() / 2, "{} rows of {}", T, D);
     const dim3 blocks(grid_size(std::clamp(resident / pieces, std::int64_t{1}, most)),
                       static_cast<unsigned>(pieces));
-    const auto kernel = fast ? backward_kernel<E, kWidth> : backward_kernel<E, 1>;
+    // Slices need aligned rows; without them the kernel has more registers for the rest.
+    const auto kernel = !fast          ? backward_kernel<E, 1, false>
+                        : slices_first ? backward_kernel<E, kWidth, true>
+                                       : backward_kernel<E, kWidth, false>;
     kernel<<<blocks, threads, 0, context.handle()>>>(groups, static_cast<int>(G), rows_T, dy_TD, V,
                                                      D, static_cast<int>(slices), dtable_VD);
   });
