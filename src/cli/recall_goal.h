@@ -9,7 +9,7 @@ namespace longstride::cli {
 
 class RecallGoal {
  public:
-  static constexpr double kEnough = 0.995;
+  static constexpr double kEnough = 0.99;
   static constexpr std::size_t kSteps = 8;
 
   void add_step(std::int64_t correct, std::int64_t answers) {

@@ -12,7 +12,9 @@ namespace fs = std::filesystem;
 
 fs::path program() {
   std::error_code none;
-  return fs::read_symlink("/proc/self/exe", none);
+  const std::string path = fs::read_symlink("/proc/self/exe", none).string();
+  const std::string rebuilt = " (deleted)";  // a new one is at its place
+  return path.ends_with(rebuilt) ? path.substr(0, path.size() - rebuilt.size()) : path;
 }
 
 // Relative where that leads down from here.
