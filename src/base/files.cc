@@ -119,6 +119,14 @@ fs::path hidden_sibling(const fs::path& path) {
          ("." + path.filename().string() + kUnfinished + std::to_string(::getpid()));
 }
 
+// True where a file can be made in the directory. It has no name, so a process that is killed here
+// leaves nothing behind. Not every file system knows such files.
+bool takes_a_file_without_name(const fs::path& directory) {
+  const int fd = ::open(directory.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+  if (fd >= 0) ::close(fd);
+  return fd >= 0;
+}
+
 }  // namespace
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
@@ -342,6 +350,7 @@ void make_writable_directory(const fs::path& path) {
   std::error_code error;
   fs::create_directories(path, error);
   if (error) fail("create directory", path, error.value());
+  if (takes_a_file_without_name(path)) return;
   // Asking the kernel beats asking the mode bits: a read-only file system or a quota says no here
   // and not later.
   std::string probe;

@@ -29,6 +29,8 @@ def stop_by(number):
         case.note(f"  kill -{number.name}")
         ended = case.end(program, hit, deaths=(number,))
         if ended.died:
+            if case.saves() and case.saves()[-1] == case.configuration.steps():
+                return "ended after its end"
             # Until it has read its configuration there is nothing to save.
             if "\nstep " in ended.log or "\nsaved " in ended.log:
                 raise Violation(f"signal {number.name} ended it without a save")

@@ -151,6 +151,7 @@ class Soak:
             if self.configuration(number, directory, runs):
                 shutil.rmtree(directory)
             number += 1
+            print(f"soak: {number} configurations, {self.kills()} kills; {self.passed} passed, {self.failed} failed", flush=True)
             if only:
                 break
         if not self.failed:
