@@ -14,7 +14,7 @@ TEST(DryRunOutputs, PlacesThatCannotBeWritten) {
   EXPECT_TRUE(refused(run.train({"--dry-run", "--checkpoint.directory=tokens.bin/out"}),
                       {"tokens.bin/out: Not a directory", "choose another path"}));
   EXPECT_TRUE(refused(run.train({"--dry-run", "--checkpoint.directory=tokens.bin"}),
-                      {"tokens.bin: Not a directory"}));
+                      {"tokens.bin is no directory"}));
   EXPECT_TRUE(refused(run.train({"--dry-run", "--metrics.file=tokens.bin/m/x.jsonl"}),
                       {"tokens.bin/m/x.jsonl: Not a directory", "set metrics.file"}));
   std::filesystem::create_directory(run.path("d"));
