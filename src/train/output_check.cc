@@ -36,6 +36,9 @@ void check_checkpoints(const fs::path& directory) {
   const int error = probe(nearest_existing(directory));
   if (error == 0) return;
   std::error_code ignored;
+  if (fs::exists(directory, ignored) && !fs::is_directory(directory, ignored))
+    throw Error(fmt::format("{} is no directory", directory.string()),
+                "choose another path as checkpoint.directory");
   throw Error(fmt::format("cannot {} directory {}: {}",
                           fs::exists(directory, ignored) ? "write in" : "create",
                           directory.string(), reason(error)),
