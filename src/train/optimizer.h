@@ -34,6 +34,7 @@ class Optimizer {
   // Whether there are masters: the weights are not all fp32.
   bool has_masters() const { return has_masters_; }
   OptimizerState& state() { return *state_; }
+  const OptimizerState& state() const { return *state_; }
 
  private:
   // Square root of the sum of squares of parameters [begin, end).

@@ -56,6 +56,14 @@ class DeviceState final : public OptimizerState {
   }
 
   bool on_device() const override { return true; }
+  void copy_out(StatePart part, std::int64_t parameter, std::int64_t offset,
+                std::span<std::byte> to) override {
+    const View view = set(part).view(parameter);
+    LS_CHECK(offset + std::ssize(to) <= view.bytes(), "{}+{} of {} bytes", offset, to.size(),
+             view.bytes());
+    first_.device().copy_to_host(to.data(), static_cast<const std::byte*>(view.data()) + offset,
+                                 std::ssize(to));
+  }
   StateBytes bytes() const override {
     return {first_.bytes() + second_.bytes() + (masters_ ? masters_->bytes() : 0)};
   }
@@ -73,6 +81,10 @@ class DeviceState final : public OptimizerState {
 };
 
 }  // namespace
+
+void OptimizerState::copy_out(StatePart, std::int64_t, std::int64_t, std::span<std::byte>) {
+  LS_CHECK(on_device(), "the state is not on the device");
+}
 
 StateBytes optimizer_state_bytes(const ModelConfig& config, bool masters,
                                  const StateOptions& options) {

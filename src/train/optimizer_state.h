@@ -82,6 +82,10 @@ class OptimizerState {
   // Where it is on the device, `read` is for the thread that runs the step; elsewhere for any one
   // thread, while nothing else of this is called.
   virtual bool on_device() const { return false; }
+  // For a state on the device: bytes of one parameter's part from `offset` on, in the order of the
+  // device's stream; they are there when it returns.
+  virtual void copy_out(StatePart part, std::int64_t parameter, std::int64_t offset,
+                        std::span<std::byte> to);
   // Of copies and the disk since the last call; zero on the device.
   virtual PageTimes take_times() { return {}; }
 };

@@ -1,78 +1,23 @@
 #include "train/save_snapshot.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <span>
 #include <utility>
-#include <vector>
 
 #include "base/error.h"
 
 namespace longstride {
 namespace {
 
-// Host memory that is touched for the first time by what is copied into it.
-class CopyMemory {
- public:
-  explicit CopyMemory(std::int64_t bytes) : bytes_(static_cast<std::size_t>(bytes)) {
-    void* map = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (map == MAP_FAILED) return;
-    data_ = static_cast<std::byte*>(map);
-    ::madvise(data_, bytes_, MADV_HUGEPAGE);  // advice: small pages serve as well
-  }
-  CopyMemory(const CopyMemory&) = delete;
-  CopyMemory& operator=(const CopyMemory&) = delete;
-  ~CopyMemory() {
-    if (data_ != nullptr) ::munmap(data_, bytes_);
-  }
-  std::byte* data() const { return data_; }
+// Of the memory for copies: what is made ready, and copied, at once.
+constexpr std::int64_t kUnit = std::int64_t{64} << 20;
 
- private:
-  std::size_t bytes_;
-  std::byte* data_ = nullptr;
-};
-
-// All tensors of one kind, one after the other.
-class Copies {
- public:
-  // `read(i, sink)` gives the bytes of tensor i.
-  template <class Read>
-  bool take(std::span<const std::int64_t> sizes, const Read& read) {
-    std::int64_t total = 0;
-    for (const std::int64_t size : sizes) {
-      starts_.push_back(total);
-      total += size;
-    }
-    starts_.push_back(total);
-    memory_ = std::make_unique<CopyMemory>(std::max<std::int64_t>(total, 1));
-    if (memory_->data() == nullptr) return false;
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-      std::byte* to = memory_->data() + starts_[i];
-      read(static_cast<std::int64_t>(i), [&](std::span<const std::byte> bytes) {
-        LS_CHECK(to + bytes.size() <= memory_->data() + starts_[i + 1], "tensor {}", i);
-        std::memcpy(to, bytes.data(), bytes.size());
-        to += bytes.size();
-      });
-    }
-    return true;
-  }
-  void read(std::int64_t i, const ByteSink& sink) const {
-    // Pieces, so that what checks them holds little at a time.
-    constexpr std::int64_t kPiece = std::int64_t{16} << 20;
-    const auto index = static_cast<std::size_t>(i);
-    for (std::int64_t at = starts_[index]; at < starts_[index + 1]; at += kPiece)
-      sink({memory_->data() + at,
-            static_cast<std::size_t>(std::min(kPiece, starts_[index + 1] - at))});
-  }
-
- private:
-  std::vector<std::int64_t> starts_;
-  std::unique_ptr<CopyMemory> memory_;
-};
+std::vector<std::int64_t> starts_of(const std::vector<std::int64_t>& sizes, std::int64_t begin) {
+  std::vector<std::int64_t> starts = {begin};
+  for (const std::int64_t size : sizes) starts.push_back(starts.back() + size);
+  return starts;
+}
 
 std::vector<std::int64_t> weight_sizes(const ParameterSet& weights) {
   std::vector<std::int64_t> sizes;
@@ -88,48 +33,6 @@ std::vector<std::int64_t> state_sizes(const ParameterSet& weights, bool has_mast
   return sizes;
 }
 
-std::int64_t sum_of(const std::vector<std::int64_t>& sizes) {
-  std::int64_t sum = 0;
-  for (const std::int64_t size : sizes) sum += size;
-  return sum;
-}
-
-class Snapshot final : public SaveSnapshot {
- public:
-  explicit Snapshot(CheckpointTensors in_place) : tensors_(std::move(in_place)) {}
-  Snapshot(const Snapshot&) = delete;
-  Snapshot& operator=(const Snapshot&) = delete;
-
-  bool copy_weights(const ParameterSet& weights) {
-    if (!weights_.take(weight_sizes(weights), tensors_.weights.read)) return false;
-    tensors_.weights.read = [this](std::int64_t i, const ByteSink& sink) {
-      weights_.read(i, sink);
-    };
-    ++copied_;
-    return true;
-  }
-  bool copy_state(const ParameterSet& weights) {
-    const std::int64_t n = weights.size();
-    const auto read = [&](std::int64_t i, const ByteSink& sink) {
-      tensors_.read_state(static_cast<StatePart>(i / n), i % n, sink);
-    };
-    if (!state_.take(state_sizes(weights, tensors_.has_masters), read)) return false;
-    tensors_.read_state = [this, n](StatePart part, std::int64_t i, const ByteSink& sink) {
-      state_.read(static_cast<std::int64_t>(part) * n + i, sink);
-    };
-    ++copied_;
-    return true;
-  }
-
-  const CheckpointTensors& tensors() const override { return tensors_; }
-  bool detached() const override { return copied_ == 2; }
-
- private:
-  CheckpointTensors tensors_;
-  Copies weights_, state_;
-  int copied_ = 0;
-};
-
 }  // namespace
 
 CheckpointTensors tensors_in_place(const ParameterSet& weights, Optimizer& optimizer) {
@@ -139,30 +42,85 @@ CheckpointTensors tensors_in_place(const ParameterSet& weights, Optimizer& optim
           }};
 }
 
-std::int64_t snapshot_bytes(const ParameterSet& weights, const Optimizer& optimizer) {
-  return sum_of(weight_sizes(weights)) + sum_of(state_sizes(weights, optimizer.has_masters()));
-}
-
-std::unique_ptr<SaveSnapshot> SaveSnapshot::take(const ParameterSet& weights, Optimizer& optimizer,
-                                                 std::int64_t budget) {
+std::optional<SnapshotPlan> plan_snapshot(const ParameterSet& weights, const Optimizer& optimizer,
+                                          std::int64_t budget) {
   const bool weights_readable = weights.device().shares_host_memory(),
              state_readable = weights_readable || !optimizer.state().on_device();
-  const std::int64_t weight_bytes = sum_of(weight_sizes(weights)),
-                     state_bytes = sum_of(state_sizes(weights, optimizer.has_masters()));
-  std::int64_t left =
-      budget - (weights_readable ? 0 : weight_bytes) - (state_readable ? 0 : state_bytes);
-  if (left < 0) return nullptr;
-  auto snapshot = std::make_unique<Snapshot>(tensors_in_place(weights, optimizer));
-  if (!weights_readable && !snapshot->copy_weights(weights)) return nullptr;
-  if (!state_readable && !snapshot->copy_state(weights)) return nullptr;
-  // What lives in host memory is copied if that spares the next update a wait; in part it does not.
-  const std::int64_t rest =
-      (weights_readable ? weight_bytes : 0) + (state_readable ? state_bytes : 0);
-  if (rest <= left) {
-    if (weights_readable && !snapshot->copy_weights(weights)) return snapshot;
-    if (state_readable) snapshot->copy_state(weights);
+  const std::int64_t weight_bytes = starts_of(weight_sizes(weights), 0).back(),
+                     all = starts_of(state_sizes(weights, optimizer.has_masters()), weight_bytes)
+                               .back();
+  if (all <= budget) return SnapshotPlan{true, true, all};
+  // A part of what lives in host memory would spare the next update no wait.
+  SnapshotPlan plan{!weights_readable, !state_readable, 0};
+  plan.bytes = (plan.weights ? weight_bytes : 0) + (plan.state ? all - weight_bytes : 0);
+  if (plan.bytes > budget) return std::nullopt;
+  return plan;
+}
+
+std::unique_ptr<Memory> SaveSnapshot::allocate(Device& device, const SnapshotPlan& plan) {
+  if (plan.bytes == 0) return nullptr;
+  return device.allocate_host(plan.bytes, kUnit, "the copy of what is saved");
+}
+
+SaveSnapshot::SaveSnapshot(const SnapshotPlan& plan, Memory* memory, const ParameterSet& weights,
+                           Optimizer& optimizer)
+    : plan_(plan), memory_(memory), tensors_(tensors_in_place(weights, optimizer)) {
+  LS_CHECK(plan.bytes == 0 || (memory != nullptr && memory->bytes() >= plan.bytes),
+           "no memory for {} bytes", plan.bytes);
+  if (plan.weights) copy_weights(weights);
+  if (plan.state) copy_state(weights, optimizer);
+}
+
+template <class F>
+void SaveSnapshot::for_pieces(const Starts& starts, std::size_t i, const F& f) const {
+  for (std::int64_t at = starts[i]; at < starts[i + 1];) {
+    const std::int64_t end = std::min(starts[i + 1], (at / kUnit + 1) * kUnit);
+    f(at - starts[i],
+      std::span<std::byte>(memory_->data() + at, static_cast<std::size_t>(end - at)));
+    at = end;
   }
-  return snapshot;
+}
+
+void SaveSnapshot::read(const Starts& starts, std::int64_t i, const ByteSink& sink) const {
+  for_pieces(starts, static_cast<std::size_t>(i),
+             [&](std::int64_t, std::span<std::byte> piece) { sink(piece); });
+}
+
+void SaveSnapshot::copy_weights(const ParameterSet& weights) {
+  weights_ = starts_of(weight_sizes(weights), 0);
+  for (std::size_t i = 0; i + 1 < weights_.size(); ++i) {
+    const View view = weights.view(static_cast<std::int64_t>(i));
+    for_pieces(weights_, i, [&](std::int64_t offset, std::span<std::byte> to) {
+      memory_->prepare(to.data() - memory_->data(), std::ssize(to));
+      weights.device().copy_to_host(to.data(), static_cast<const std::byte*>(view.data()) + offset,
+                                    std::ssize(to));
+    });
+  }
+  tensors_.weights.read = [this](std::int64_t i, const ByteSink& sink) { read(weights_, i, sink); };
+}
+
+void SaveSnapshot::copy_state(const ParameterSet& weights, Optimizer& optimizer) {
+  const std::int64_t n = weights.size(), begin = plan_.weights ? weights_.back() : 0;
+  state_ = starts_of(state_sizes(weights, tensors_.has_masters), begin);
+  OptimizerState& state = optimizer.state();
+  for (std::size_t i = 0; i + 1 < state_.size(); ++i) {
+    const auto part = static_cast<StatePart>(static_cast<std::int64_t>(i) / n);
+    const std::int64_t parameter = static_cast<std::int64_t>(i) % n;
+    for_pieces(state_, i, [&](std::int64_t offset, std::span<std::byte> to) {
+      memory_->prepare(to.data() - memory_->data(), std::ssize(to));
+      if (state.on_device()) state.copy_out(part, parameter, offset, to);
+    });
+    if (state.on_device()) continue;
+    std::byte* to = memory_->data() + state_[i];
+    state.read(part, parameter, [&](std::span<const std::byte> bytes) {
+      LS_CHECK(to + bytes.size() <= memory_->data() + state_[i + 1], "tensor {}", i);
+      std::memcpy(to, bytes.data(), bytes.size());
+      to += bytes.size();
+    });
+  }
+  tensors_.read_state = [this, n](StatePart part, std::int64_t i, const ByteSink& sink) {
+    read(state_, static_cast<std::int64_t>(part) * n + i, sink);
+  };
 }
 
 }  // namespace longstride

@@ -6,8 +6,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "model/model_directory.h"
 #include "train/optimizer.h"
@@ -24,23 +26,52 @@ struct CheckpointTensors {
 // Where they live; read by the thread that runs the steps.
 CheckpointTensors tensors_in_place(const ParameterSet& weights, Optimizer& optimizer);
 
-// The bytes of host memory that copies of everything take.
-std::int64_t snapshot_bytes(const ParameterSet& weights, const Optimizer& optimizer);
+// What of a save is copied.
+struct SnapshotPlan {
+  bool weights = false, state = false;
+  std::int64_t bytes = 0;  // of host memory
+  // All is copied, so that an update need not wait for the save.
+  bool detached() const { return weights && state; }
+};
 
-// Made by the thread that runs the steps; read by one other.
+// Copies of at most `budget` bytes: first of what only the step's thread can read (a GPU's memory),
+// then of the rest if all of it fits. Nothing where not even the former fits: a save is then
+// written before training goes on.
+std::optional<SnapshotPlan> plan_snapshot(const ParameterSet& weights, const Optimizer& optimizer,
+                                          std::int64_t budget);
+
+// Made by the thread that runs the steps; read by one other. Weights, optimizer and memory outlive
+// it.
 class SaveSnapshot {
  public:
-  // Takes copies of at most `budget` bytes: first of what only the step's thread can read (a GPU's
-  // memory), then of the rest. Null where not even the former fits. Weights and optimizer outlive
-  // it.
-  static std::unique_ptr<SaveSnapshot> take(const ParameterSet& weights, Optimizer& optimizer,
-                                            std::int64_t budget);
-  virtual ~SaveSnapshot() = default;
+  // Host memory for the copies of a plan, from save to save. It is pinned in the background where
+  // that makes copies quicker. Throws Error where there is not enough.
+  static std::unique_ptr<Memory> allocate(Device& device, const SnapshotPlan& plan);
+
+  // Copies what the plan says into `memory`.
+  SaveSnapshot(const SnapshotPlan& plan, Memory* memory, const ParameterSet& weights,
+               Optimizer& optimizer);
+  SaveSnapshot(const SaveSnapshot&) = delete;
+  SaveSnapshot& operator=(const SaveSnapshot&) = delete;
 
   // As long as the snapshot lives.
-  virtual const CheckpointTensors& tensors() const = 0;
-  // Whether all of it is copies, so that an update need not wait.
-  virtual bool detached() const = 0;
+  const CheckpointTensors& tensors() const { return tensors_; }
+  bool detached() const { return plan_.detached(); }
+
+ private:
+  // Where each tensor's copy begins, and the end of the last one.
+  using Starts = std::vector<std::int64_t>;
+  void copy_weights(const ParameterSet& weights);
+  void copy_state(const ParameterSet& weights, Optimizer& optimizer);
+  // Calls f(offset in the tensor, where) for pieces of a copy that cross no unit of the memory.
+  template <class F>
+  void for_pieces(const Starts& starts, std::size_t i, const F& f) const;
+  void read(const Starts& starts, std::int64_t i, const ByteSink& sink) const;
+
+  SnapshotPlan plan_;
+  Memory* memory_;
+  CheckpointTensors tensors_;
+  Starts weights_, state_;
 };
 
 }  // namespace longstride

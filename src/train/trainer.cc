@@ -64,7 +64,22 @@ Trainer::Trainer(RunPlan plan, Device& device, const OnPhase& on_phase)
   timed("memory", on_phase, [&] {
     runner_ = std::make_unique<StepRunner>(plan_.model.config, weights_, gradients_,
                                            state_.numerics, plan_.step_options());
+    prepare_snapshots();
   });
+}
+
+void Trainer::prepare_snapshots() {
+  const TrainConfig& config = plan_.config;
+  if (config.checkpoint.every == 0 || config.checkpoint.every >= config.training.steps) return;
+  Device& device = weights_.device();
+  try {
+    snapshot_plan_ =
+        plan_snapshot(weights_, *optimizer_, snapshot_budget(config.checkpoint, device));
+    if (snapshot_plan_) snapshot_memory_ = SaveSnapshot::allocate(device, *snapshot_plan_);
+  } catch (const Error& e) {
+    log_warning("training waits for its saves: {}", e.what());
+    snapshot_plan_.reset();
+  }
 }
 
 void Trainer::timed(const std::string& what, const OnPhase& on_phase,
@@ -142,17 +157,16 @@ void Trainer::save_on_the_way(const TrainCallbacks& callbacks) {
   settle(saves_.wait(), callbacks);
   const TraceSpan span(TraceTrack::kStep, {"save", state_.step});
   if (callbacks.on_saving) callbacks.on_saving(true);
+  if (!snapshot_plan_)
+    return settle(saves_.save_now(save_job(), tensors_in_place(weights_, *optimizer_)), callbacks);
   std::unique_ptr<SaveSnapshot> snapshot;
   try {
-    snapshot = SaveSnapshot::take(weights_, *optimizer_,
-                                  snapshot_budget(plan_.config.checkpoint, weights_.device()));
+    snapshot = std::make_unique<SaveSnapshot>(*snapshot_plan_, snapshot_memory_.get(), weights_,
+                                              *optimizer_);
   } catch (const std::exception&) {
     return settle(SaveOutcome{state_.step, {}, std::current_exception()}, callbacks);
   }
-  if (snapshot)
-    saves_.start(save_job(), std::move(snapshot));
-  else
-    settle(saves_.save_now(save_job(), tensors_in_place(weights_, *optimizer_)), callbacks);
+  saves_.start(save_job(), std::move(snapshot));
 }
 
 void Trainer::save_at_the_end(const TrainCallbacks& callbacks) {

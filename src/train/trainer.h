@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -85,6 +86,7 @@ class Trainer {
 
  private:
   void restore();
+  void prepare_snapshots();
   void timed(const std::string& what, const OnPhase& on_phase, const std::function<void()>& f);
   void run_steps(const TrainCallbacks& callbacks);
   StepReport step(const TrainCallbacks& callbacks);
@@ -117,6 +119,9 @@ class Trainer {
   ParameterSet weights_, gradients_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<StepRunner> runner_;
+  // Of saves on the way; no plan: training waits for them.
+  std::optional<SnapshotPlan> snapshot_plan_;
+  std::unique_ptr<Memory> snapshot_memory_;
   BackgroundSave saves_;  // last: it reads weights and state
 };
 

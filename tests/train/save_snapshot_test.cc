@@ -27,40 +27,46 @@ class SnapshotTest : public ::testing::Test {
     }
     return all;
   }
-  void update() {
+  void update(Optimizer& optimizer) {
     ParameterSet gradients(*device_, config_, DType::kF32, "gradients");
     for (std::int64_t i = 0; i < gradients.size(); ++i) {
       auto* g = static_cast<float*>(gradients.view(i).data());
       std::fill_n(g, gradients.view(i).elements(), 0.5f);
     }
-    optimizer_.update(gradients, 1e-2, 1.0, 1);
+    optimizer.update(gradients, 1e-2, 1.0, 1);
   }
 
   const ModelConfig config_ = find_preset("tiny-llama");
   const std::unique_ptr<Device> device_ = make_cpu_device();
   ParameterSet weights_{*device_, config_, DType::kBF16, "weights"};
-  Optimizer optimizer_{config_, weights_, {}, {}};
 };
 
 TEST_F(SnapshotTest, OfEverythingStaysAsItWas) {
-  const std::int64_t all = snapshot_bytes(weights_, optimizer_);
-  const std::string before = bytes_of(tensors_in_place(weights_, optimizer_));
-  EXPECT_EQ(std::ssize(before), all);
-  const auto snapshot = SaveSnapshot::take(weights_, optimizer_, all);
-  ASSERT_NE(snapshot, nullptr);
-  EXPECT_TRUE(snapshot->detached());
-  update();
-  EXPECT_TRUE(bytes_of(snapshot->tensors()) == before);
-  EXPECT_FALSE(bytes_of(tensors_in_place(weights_, optimizer_)) == before);
+  for (const StatePlace place : {StatePlace::kDevice, StatePlace::kHost}) {
+    Optimizer optimizer(config_, weights_, {}, {.place = place});
+    const std::string before = bytes_of(tensors_in_place(weights_, optimizer));
+    const auto plan = plan_snapshot(weights_, optimizer, std::ssize(before));
+    ASSERT_TRUE(plan && plan->detached());
+    EXPECT_EQ(plan->bytes, std::ssize(before));
+    const std::unique_ptr<Memory> memory = SaveSnapshot::allocate(*device_, *plan);
+    const SaveSnapshot snapshot(*plan, memory.get(), weights_, optimizer);
+    EXPECT_TRUE(snapshot.detached());
+    update(optimizer);
+    EXPECT_TRUE(bytes_of(snapshot.tensors()) == before);
+    EXPECT_FALSE(bytes_of(tensors_in_place(weights_, optimizer)) == before);
+  }
 }
 
 TEST_F(SnapshotTest, WithoutRoomIsReadWhereItLives) {
-  const auto snapshot =
-      SaveSnapshot::take(weights_, optimizer_, snapshot_bytes(weights_, optimizer_) - 1);
-  ASSERT_NE(snapshot, nullptr);
-  EXPECT_FALSE(snapshot->detached());
-  update();
-  EXPECT_TRUE(bytes_of(snapshot->tensors()) == bytes_of(tensors_in_place(weights_, optimizer_)));
+  Optimizer optimizer(config_, weights_, {}, {});
+  const auto plan = plan_snapshot(weights_, optimizer, 1000);
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_EQ(plan->bytes, 0);
+  EXPECT_EQ(SaveSnapshot::allocate(*device_, *plan), nullptr);
+  const SaveSnapshot snapshot(*plan, nullptr, weights_, optimizer);
+  EXPECT_FALSE(snapshot.detached());
+  update(optimizer);
+  EXPECT_TRUE(bytes_of(snapshot.tensors()) == bytes_of(tensors_in_place(weights_, optimizer)));
 }
 
 }  // namespace
