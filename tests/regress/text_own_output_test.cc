@@ -43,9 +43,9 @@ TEST(TextOwnOutput, ByALinkToo) {
 TEST(TextOwnOutput, NamedByItselfIsRefused) {
   const RunDirectory run;
   ASSERT_TRUE(ended(run.train({"--training.steps=1"}), 0));
-  EXPECT_TRUE(refused(
-      run.train({"--resume", "--data.path=out/metrics.jsonl", "--data.format=text", "--training.context=32"}),
-      {"out/metrics.jsonl is an output of this run"}));
+  EXPECT_TRUE(refused(run.train({"--resume", "--data.path=out/metrics.jsonl", "--data.format=text",
+                                 "--training.context=32"}),
+                      {"out/metrics.jsonl is an output of this run"}));
 }
 
 }  // namespace
