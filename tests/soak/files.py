@@ -272,7 +272,8 @@ def metrics_file(case):
 def other_setting(case):
     case.have_save()
     s = case.configuration.settings
-    key, value = case.random.choice([("training.seed", s["training.seed"] + 1), ("training.context", s["training.context"] + 16),
+    key, value = case.random.choice([("training.seed", s["training.seed"] + 1),
+                                     ("training.context", s["training.context"] + 16),
                                      ("training.chunk", s["training.chunk"] * 2),
                                      ("data.shuffle", json.dumps(not s["data.shuffle"])),
                                      ("data.pack", json.dumps(not s["data.pack"]))])
