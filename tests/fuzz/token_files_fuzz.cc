@@ -108,8 +108,9 @@ void use(Input input) {
   if ((choices & 128) != 0) options.paths.push_back(options.paths.front());
 
   const std::unique_ptr<longstride::Corpus> corpus = longstride::open_corpus(options);
-  // It reads 64 pieces, so not in every input.
-  if (samples.seed % 32 == 31) check(longstride::corpus_digest(*corpus).size() == 16);
+  // It reads 64 pieces of up to 1024 tokens, so not in every input.
+  if (samples.seed % 32 == 31 && corpus->tokens() <= 16)
+    check(longstride::corpus_digest(*corpus).size() == 16);
   longstride::SampleStream stream(*corpus, samples);
   check(stream.samples_per_epoch() >= 1 && stream.samples_per_epoch() <= corpus->tokens());
   for (std::int64_t i = first; i < first + 4; ++i) check_sample(stream.sample(i), samples);

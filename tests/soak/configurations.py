@@ -115,6 +115,10 @@ class Configuration:
     def text(self, more=None):
         return toml({**self.settings, **self.memory, **(more or {})})
 
+    def tokens(self):
+        width = {"u32": 4, "u16": 2, "text": 1}[self.settings["data.format"]]
+        return sum(len(self.files[name]) // width for name in self.settings["data.path"])
+
     def steps(self):
         return self.settings["training.steps"]
 

@@ -5,10 +5,12 @@
 
 Small runs of random configurations, on the CPU, are killed, stopped, starved of disk space and robbed of their files, and
 then go on. What they end with must be, byte for byte, what an undisturbed run ends with; or they say why not: status 2, an
-error and a hint. Anything else is a violation: it is printed with what repeats it, its directory is kept, and the status is 1.
+error and a hint. Anything else is a violation: it is printed with what repeats it, its directory is kept, and the status
+is 1.
 """
 import argparse
 import collections
+import json
 import os
 import random
 import shutil
@@ -44,7 +46,7 @@ def prepare(binary, directory, rng):
     seconds = time.monotonic() - began
     if ended.status != 0:
         raise Violation(f"undisturbed, but status {ended.status}: {ended.log}")
-    line = verify.json.loads(verify.read(os.path.join(
+    line = json.loads(verify.read(os.path.join(
         reference, configuration.settings.get("metrics.file", f"{OUT}/metrics.jsonl"))).splitlines()[0])
 
     # Pages and state elsewhere, in a way that this run fits; nothing of the result may depend on it.
@@ -151,7 +153,8 @@ class Soak:
             if self.configuration(number, directory, runs):
                 shutil.rmtree(directory)
             number += 1
-            print(f"soak: {number} configurations, {self.kills()} kills; {self.passed} passed, {self.failed} failed", flush=True)
+            print(f"soak: {number} configurations, {self.kills()} kills; {self.passed} passed, {self.failed} failed",
+                  flush=True)
             if only:
                 break
         if not self.failed:
