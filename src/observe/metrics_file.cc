@@ -29,8 +29,14 @@ namespace fs = std::filesystem;
           : "check the path and its permissions, or set metrics.file");
 }
 
-// How each line begins: a file of one line, cut short, is known by it.
-constexpr std::string_view kBeginning = "{\"step\":";
+// How lines begin, now and before they had a time: a file of one line, cut short, is known by it.
+constexpr std::string_view kBeginnings[] = {"{\"time\":", "{\"step\":"};
+
+bool begins_as_ours(std::string_view text) {
+  return std::ranges::any_of(kBeginnings, [&](std::string_view beginning) {
+    return text.starts_with(beginning.substr(0, text.size()));
+  });
+}
 
 [[noreturn]] void not_ours(const fs::path& path, std::int64_t line) {
   throw Error(fmt::format("{}:{}: not a record of a step", path.string(), line),
@@ -52,8 +58,7 @@ std::size_t kept_bytes(std::string_view text, const fs::path& path, std::int64_t
     const std::string_view rest = text.substr(begin);
     const std::size_t length = rest.find('\n');
     if (length == std::string_view::npos) {
-      const std::size_t known = std::min(rest.size(), kBeginning.size());
-      if (number == 1 && rest.substr(0, known) != kBeginning.substr(0, known)) not_ours(path, 1);
+      if (number == 1 && !begins_as_ours(rest)) not_ours(path, 1);
       break;
     }
     if (step_of(rest.substr(0, length), path, number) > last_step) break;
@@ -121,11 +126,17 @@ MetricsFile::~MetricsFile() { close_descriptor(fd_); }
 
 void MetricsFile::append(const StepRecord& record) {
   const std::string line = dump_json(record_to_json(record)) + "\n";
+  const off_t begin = ::lseek(fd_, 0, SEEK_END);
   std::size_t written = 0;
   while (written < line.size()) {
     const ssize_t n =
         retry_eintr([&] { return ::write(fd_, line.data() + written, line.size() - written); });
-    if (n < 0) fail("write", path_, errno);
+    if (n < 0) {
+      const int error = errno;
+      // Half a line would be taken for no line of ours once another follows it.
+      if (written > 0) retry_eintr([&] { return ::ftruncate(fd_, begin); });
+      fail("write", path_, error);
+    }
     written += static_cast<std::size_t>(n);
   }
 }

@@ -22,7 +22,8 @@ class MetricsFile {
   MetricsFile& operator=(const MetricsFile&) = delete;
   ~MetricsFile();
 
-  // Throws Error where the line cannot be written whole (disk full).
+  // Throws Error where the line cannot be written whole (disk full); nothing of it stays then, and
+  // later ones may be appended.
   void append(const StepRecord& record);
 
  private:
