@@ -10,10 +10,11 @@ namespace longstride {
 void will_read(std::span<const std::byte> part) {
   if (part.empty()) return;
   static const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto begin = reinterpret_cast<std::uintptr_t>(part.data()) / page * page,
-             end = reinterpret_cast<std::uintptr_t>(part.data()) + part.size();
+  // Advice is for whole pages.
+  const std::size_t before = reinterpret_cast<std::uintptr_t>(part.data()) % page;
   // Where the kernel takes no advice, nothing is lost.
-  (void)::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_WILLNEED);
+  (void)::madvise(const_cast<std::byte*>(part.data()) - before, part.size() + before,
+                  MADV_WILLNEED);
 }
 
 }  // namespace longstride

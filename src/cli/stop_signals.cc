@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <string_view>
 
 namespace longstride::cli {
@@ -48,16 +49,17 @@ StopSignals::StopSignals() {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&action.sa_mask, signal);
   action.sa_flags = SA_RESTART;
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
-    Caught caught{signal};
-    sigaction(signal, nullptr, &caught.before);
-    if (caught.before.sa_handler == SIG_IGN) continue;
+    struct sigaction before {};
+    sigaction(signal, nullptr, &before);
+    if (before.sa_handler == SIG_IGN) continue;
     sigaction(signal, &action, nullptr);
-    caught_.push_back(caught);
+    caught_.push_back(signal);
   }
 }
 
 StopSignals::~StopSignals() {
-  for (const Caught& caught : caught_) sigaction(caught.signal, &caught.before, nullptr);
+  // What is to be done is done: a late signal changes nothing of the outcome.
+  for (const int signal : caught_) std::signal(signal, SIG_IGN);
 }
 
 int StopSignals::received() { return first_signal; }

@@ -3,13 +3,12 @@
 // first.
 #pragma once
 
-#include <csignal>
 #include <vector>
 
 namespace longstride::cli {
 
-// Catches the signals while it lives; those that were ignored before (nohup, background jobs) stay
-// ignored. One at a time.
+// Catches the signals while it lives, and leaves them ignored: the work is done then. Those that
+// were ignored before (nohup, background jobs) stay ignored. One at a time.
 class StopSignals {
  public:
   StopSignals();
@@ -25,11 +24,7 @@ class StopSignals {
   static void set_saving(bool saving);
 
  private:
-  struct Caught {
-    int signal = 0;
-    struct sigaction before {};
-  };
-  std::vector<Caught> caught_;
+  std::vector<int> caught_;
 };
 
 }  // namespace longstride::cli

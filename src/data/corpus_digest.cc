@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "data/data_file.h"
 
 namespace longstride {
 
@@ -27,6 +28,8 @@ std::string corpus_digest(const Corpus& corpus) {
     try {
       corpus.read(begin, values);
       add(values.data(), values.size());
+    } catch (const FileChanged&) {
+      throw;
     } catch (const Error&) {  // a broken token is told when a step meets it
       seen += "broken";
     }

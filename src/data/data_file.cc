@@ -15,9 +15,10 @@ std::string reason(int error) { return std::generic_category().message(error); }
 
 }  // namespace
 
-Error changed_in_use(const std::filesystem::path& path) {
-  return Error(fmt::format("{} has changed while it was in use", path.string()),
-               "put it back as it was and go on with --resume; leave the data alone during a run");
+FileChanged changed_in_use(const std::filesystem::path& path) {
+  return FileChanged(
+      fmt::format("{} has changed while it was in use", path.string()),
+      "put it back as it was and go on with --resume; leave the data alone during a run");
 }
 
 DataFile::DataFile(const std::filesystem::path& path) : path_(path) {

@@ -37,6 +37,10 @@ class DataFile {
 };
 
 // For data that are not what they were when the run began.
-Error changed_in_use(const std::filesystem::path& path);
+class FileChanged : public Error {
+ public:
+  using Error::Error;
+};
+FileChanged changed_in_use(const std::filesystem::path& path);
 
 }  // namespace longstride

@@ -39,7 +39,7 @@ class DocumentLengths {
 
  private:
   // Longer ones are kept one by one: at most a 64K-th of the tokens.
-  static constexpr std::int64_t kShort = 64 * 1024;
+  static constexpr std::int64_t kShort = std::int64_t{64} << 10;
   std::vector<std::int64_t> short_ = std::vector<std::int64_t>(kShort);
   std::vector<std::int64_t> long_;
   std::int64_t documents_ = 0, longest_ = 0;

@@ -16,7 +16,7 @@ namespace {
 constexpr std::uint64_t kShuffleStream = std::uint64_t{0x64617461} << 32;
 
 // What is looked at at a time where samples are counted, not kept.
-constexpr std::int64_t kBlockTokens = 256 * 1024;
+constexpr std::int64_t kBlockTokens = std::int64_t{256} << 10;
 
 }  // namespace
 

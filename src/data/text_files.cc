@@ -101,7 +101,7 @@ std::size_t TextFiles::file_of(std::int64_t token) const {
 void TextFiles::read_values(std::int64_t begin, std::span<std::uint32_t> out) const {
   const auto n = static_cast<std::int64_t>(out.size());
   LS_CHECK(begin >= 0 && begin + n <= tokens(), "bytes {}+{} of {}", begin, n, tokens());
-  std::array<std::uint8_t, 16 * 1024> block;
+  std::array<std::uint8_t, 16384> block;
   std::int64_t done = 0;
   for (std::size_t i = n == 0 ? files_.size() : file_of(begin); done < n; ++i) {
     const DataFile file(files_[i]);

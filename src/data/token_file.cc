@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 static_assert(std::endian::native == std::endian::little, "token files are little-endian");
 
 // What is read at a time where all of a stretch is needed once.
-constexpr std::int64_t kBlockTokens = 16 * 1024;
+constexpr std::int64_t kBlockTokens = std::int64_t{16} << 10;
 
 // The first i >= begin with values[i] == value, or the size. Whole blocks are tested first, which
 // the compiler vectorises.

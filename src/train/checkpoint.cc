@@ -52,6 +52,17 @@ WrittenFile write_optimizer(const fs::path& path, const CheckpointTensors& from)
   });
 }
 
+// Somebody may have removed files of a save while it was written.
+void check_complete(const fs::path& directory, const std::vector<WrittenFile>& files) {
+  for (const WrittenFile& file : files) {
+    std::error_code missing;
+    const std::uintmax_t bytes = fs::file_size(directory / file.name, missing);
+    if (missing || bytes != static_cast<std::uintmax_t>(file.bytes))
+      throw Error(fmt::format("{} went while it was being saved", (directory / file.name).string()),
+                  "leave checkpoint.directory alone during a run; earlier saves are untouched");
+  }
+}
+
 }  // namespace
 
 fs::path save_checkpoint(const fs::path& root, const CheckpointContents& contents) {
@@ -90,6 +101,7 @@ fs::path save_checkpoint(const fs::path& root, const CheckpointContents& content
   const std::uint64_t own = state_file.checksum();
   state_file.write(fmt::format("{:016x}\n", own));
   state_file.finish();
+  check_complete(writer.path(), files);
   writer.commit();
   return target;
 }

@@ -17,8 +17,6 @@
 namespace longstride {
 namespace {
 
-namespace fs = std::filesystem;
-
 // Host memory that stays free beside the copy of what is saved.
 std::int64_t snapshot_budget(const CheckpointConfig& checkpoint, const Device& device) {
   constexpr std::int64_t kReserve = std::int64_t{4} << 30;
@@ -39,7 +37,7 @@ Trainer::Trainer(RunPlan plan, Device& device, const OnPhase& on_phase)
       gradients_(device, plan_.model.config, DType::kF32, "gradients"),
       saves_(plan_.model.config, plan_.model.side_files) {
   const TrainConfig& config = plan_.config;
-  const fs::path& root = config.checkpoint.directory;
+  const std::filesystem::path& root = config.checkpoint.directory;
   make_writable_directory(root);
   lock_ = std::make_unique<DirectoryLock>(root);
   if (!plan_.resume) find_resume_point(root, {});  // another run may have saved since the plan
