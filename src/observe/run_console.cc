@@ -17,13 +17,13 @@ constexpr std::int64_t kParts = 1000;  // of a step, for the bar
 
 std::string describe_progress(const ConsoleProgress& p, double seconds) {
   std::string text = fmt::format("step {}/{}: ", p.step, p.total_steps);
-  if (p.sequences > 1) text += fmt::format("sequence {} of {}, ", p.sequence + 1, p.sequences);
-  text += fmt::format("{}, chunk {} of {}, {}", p.phase, p.chunk + 1, p.chunks,
-                      format_duration(seconds));
+  if (p.sequences > 1) text += fmt::format("sequence {}/{}, ", p.sequence + 1, p.sequences);
+  text +=
+      fmt::format("{}, chunk {}/{}, {}", p.phase, p.chunk + 1, p.chunks, format_duration(seconds));
   // A guess from less would jump.
   constexpr double kEnough = 0.02;
   if (p.done >= kEnough)
-    text += fmt::format(", {} left", format_duration(seconds / p.done * (1 - p.done)));
+    text += fmt::format("<{}", format_duration(seconds / p.done * (1 - p.done)));
   return text;
 }
 

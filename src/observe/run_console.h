@@ -48,7 +48,7 @@ class RunConsole {
   Clock::time_point step_begin_;
 };
 
-// "step 12/100: backward, chunk 17 of 32, 0:41, 1:10 left".
+// "step 12/100: backward, chunk 17/32, 0:41<1:10": the time of this step so far, and the time left.
 std::string describe_progress(const ConsoleProgress& progress, double seconds);
 
 }  // namespace longstride

@@ -13,13 +13,12 @@ ConsoleProgress at(double done) {
 }
 
 TEST(RunConsole, SaysWhereAStepIs) {
-  EXPECT_EQ(describe_progress(at(0.01), 5), "step 12/100: backward, chunk 17 of 32, 0:05");
+  EXPECT_EQ(describe_progress(at(0.01), 5), "step 12/100: backward, chunk 17/32, 0:05");
   ConsoleProgress progress = at(0.25);
-  EXPECT_EQ(describe_progress(progress, 41),
-            "step 12/100: backward, chunk 17 of 32, 0:41, 2:03 left");
+  EXPECT_EQ(describe_progress(progress, 41), "step 12/100: backward, chunk 17/32, 0:41<2:03");
   progress.sequences = 4;
   EXPECT_EQ(describe_progress(progress, 41),
-            "step 12/100: sequence 1 of 4, backward, chunk 17 of 32, 0:41, 2:03 left");
+            "step 12/100: sequence 1/4, backward, chunk 17/32, 0:41<2:03");
 }
 
 TEST(RunConsole, MessagesStandAboveTheLine) {
@@ -51,7 +50,7 @@ TEST(RunConsole, OffATerminalShortStepsSayNothing) {
   EXPECT_EQ(out, "");
   now += std::chrono::seconds(61);
   console.update(at(0.2));
-  EXPECT_TRUE(out.starts_with("step 12/100: backward, chunk 17 of 32")) << out;
+  EXPECT_TRUE(out.starts_with("step 12/100: backward, chunk 17/32")) << out;
 }
 
 }  // namespace
