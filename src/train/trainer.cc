@@ -98,6 +98,8 @@ void Trainer::restore() {
         difference);
   load_optimizer(plan_.resume->directory, weights_, *optimizer_);
   state_.step = saved_step_ = saved.step;
+  // A process that was killed may have saved without removing what the save replaced.
+  old_saves_are_due_ = true;
   state_.updates = saved.updates;
   state_.skipped_in_a_row = saved.skipped_in_a_row;
   state_.data_position = saved.data_position;

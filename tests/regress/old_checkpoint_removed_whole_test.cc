@@ -37,5 +37,15 @@ TEST(OldCheckpointRemovedWhole, HalfOfItHasNoName) {
   EXPECT_EQ(half, "");
 }
 
+// A run that is killed after its last save, before it removed the older one, leaves that to the next.
+TEST(OldCheckpointRemovedWhole, TheNextProcessRemovesWhatAKilledOneLeft) {
+  const RunDirectory run;
+  ASSERT_TRUE(ended(run.train({"--checkpoint.keep=0"}), 0));
+  ASSERT_TRUE(run.names("out").contains("step-3"));
+  EXPECT_TRUE(ended(run.train({"--resume", "--checkpoint.keep=1"}), 0, {"6 of 6 steps are done"}));
+  EXPECT_FALSE(run.names("out").contains("step-3"));
+  EXPECT_TRUE(run.names("out").contains("step-6"));
+}
+
 }  // namespace
 }  // namespace longstride

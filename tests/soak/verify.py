@@ -87,8 +87,8 @@ def finished(directory, reference, configuration, complete_metrics=True):
     steps, keep = saved_steps(directory), configuration.settings["checkpoint.keep"]
     if not steps or steps[-1] != configuration.steps():
         raise Violation(f"it ended with status 0, but its saves are {steps} of {configuration.steps()}")
-    # One more where it was killed between a save and the removal of the oldest; more where nothing could be removed.
-    if keep > 0 and len(steps) > keep + 1 and complete_metrics:
+    # There are more where nothing could be removed.
+    if keep > 0 and len(steps) > keep and complete_metrics:
         raise Violation(f"checkpoint.keep is {keep}, but there are {steps}")
     whole_saves(directory, reference)
     same_metrics(directory, reference, configuration, complete_metrics)
