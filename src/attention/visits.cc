@@ -17,7 +17,10 @@ void VisitLists::reserve(const SequenceLayout& layout) {
 }
 
 void VisitLists::build(const SequenceLayout& layout, std::int64_t chunk, std::int64_t window) {
-  lists_.chunk_begin = layout.chunk_begin(chunk);
+  const ChunkKeys keys = layout.keys(chunk, window);
+  lists_.kind = keys.kind;
+  lists_.dense = keys.dense;
+  lists_.chunk_begin = keys.chunk_begin;
   lists_.first_visible.clear();
   for (std::int64_t t = 0; t < layout.chunk_size(chunk); ++t)
     lists_.first_visible.push_back(layout.first_visible(lists_.chunk_begin + t, window));

@@ -59,21 +59,14 @@ ModelConfig shape_of(const Options& o) {
 
 // Bytes, or what the words stand for: "least" is what the step needs, "streaming" what it takes to
 // move pages beside the arithmetic.
-std::int64_t page_memory(const Options& o, DeviceKind runs_on, const ModelConfig& config,
-                         const NumericsRecord& numerics, std::int64_t context) {
-  if (o.page_memory != "least" && o.page_memory != "streaming") {
-    try {
-      return parse_size(o.page_memory, "--page-memory");
-    } catch (const Error& e) {
-      throw Error(e.what(), e.hint() + "; or least, or streaming");
-    }
+std::int64_t page_memory(const Options& o, const StepPlanner& planner) {
+  if (o.page_memory == "least") return planner.least_page_bytes();
+  if (o.page_memory == "streaming") return planner.streaming_page_bytes();
+  try {
+    return parse_size(o.page_memory, "--page-memory");
+  } catch (const Error& e) {
+    throw Error(e.what(), e.hint() + "; or least, or streaming");
   }
-  const SequenceLayout layout{context, numerics.chunk_tokens, numerics.page_tokens, {0}};
-  ScheduleOptions options = schedule_options(runs_on, config, numerics, o.keep_chunks);
-  options.packed = !o.document.empty();
-  const StepSchedule schedule = make_step_schedule(layout, options);
-  const auto bytes = o.page_memory == "least" ? least_device_bytes : streaming_device_bytes;
-  return bytes(layout, schedule, kv_shape(config, numerics));
 }
 
 std::optional<std::int64_t> disk_memory(const Options& o) {
@@ -81,10 +74,9 @@ std::optional<std::int64_t> disk_memory(const Options& o) {
   return parse_size(o.disk_memory, "--disk-memory");
 }
 
-PageBudget pages_of(const Options& o, DeviceKind runs_on, const ModelConfig& config,
-                    const NumericsRecord& numerics, std::int64_t context) {
+PageBudget pages_of(const Options& o, const StepPlanner& planner) {
   if (o.page_memory.empty()) return {};
-  PageBudget pages{page_memory(o, runs_on, config, numerics, context),
+  PageBudget pages{page_memory(o, planner),
                    o.host_memory.empty() ? std::int64_t{PageBudget::kAll}
                                          : parse_size(o.host_memory, "--host-memory"),
                    disk_memory(o).value_or(0), o.disk_path};
@@ -246,9 +238,12 @@ int bench_step(const Options& o) {
 
   const std::int64_t baseline_rss = resident_bytes();
   const bool own_peak = reset_peak_resident_bytes();
-  StepRunner runner(config, weights, gradients, numerics,
-                    {context, o.keep_chunks, o.rebuild_feed_forward,
-                     pages_of(o, device->kind(), config, numerics, context), documents.size() > 1});
+  const StepPlanner planner(*device, config, weights.dtypes(), numerics,
+                            {.max_tokens = context,
+                             .keep_chunks = o.keep_chunks,
+                             .within_episode = within_episode(o.rebuild_feed_forward),
+                             .packed = documents.size() > 1});
+  StepRunner runner(config, weights, gradients, numerics, planner.plan(pages_of(o, planner)));
   warn_of_unused(o, runner.memory());
   OrderedJson record = to_json(numerics);
   record["choices"] = runner.choose_kernels();

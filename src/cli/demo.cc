@@ -138,7 +138,7 @@ void show_context(const ModelConfig& trained, const ContextRow& row, std::int64_
       plan_step(weights.device(), config, weights.dtypes(), whole, {row.context, 1}).memory;
   const std::int64_t before = resident_bytes();
   reset_peak_resident_bytes();
-  StepRunner runner(config, weights, gradients, numerics, {row.context, 1});
+  StepRunner runner = planned_runner(config, weights, gradients, numerics, {row.context, 1});
   const SequenceResult r =
       runner.run({tokens, targets, documents}, 1.0 / static_cast<double>(row.context - 1));
   const std::int64_t measured = peak_resident_bytes() - before;

@@ -91,8 +91,9 @@ int gradients(const Options& o) {
   ParameterSet weights(*device, config, model.dtypes(), "weights"),
       sums(*device, config, DType::kF32, "gradients");
   model.load(weights);
-  StepRunner runner(config, weights, sums, numerics,
-                    {sample.size(), o.keep_chunks, o.rebuild_feed_forward});
+  StepRunner runner =
+      planned_runner(config, weights, sums, numerics,
+                     {sample.size(), o.keep_chunks, within_episode(o.rebuild_feed_forward)});
   const auto counted = static_cast<double>(sample.counted_targets());
   const SequenceResult result = runner.run(
       {sample.tokens, sample.targets, sample.document_starts, o.first_position}, 1.0 / counted);

@@ -32,9 +32,8 @@ class ShapesDevice final : public Device {
   void copy_to_host(void*, const void*, std::int64_t bytes) override {
     LS_CHECK(false, "{} bytes read from a device of shapes, which holds no values", bytes);
   }
-  void copy_to_host_later(void* host, const void* device, std::int64_t bytes) override {
-    copy_to_host(host, device, bytes);
-  }
+  // Nobody waits for what a recording pass asks for.
+  void copy_to_host_later(void*, const void*, std::int64_t) override {}
   void copy_from_host(void*, const void*, std::int64_t) override {}
   void zero(void*, std::int64_t) override {}
   std::int64_t allocated_bytes() const override { return 0; }

@@ -20,8 +20,6 @@ struct ChunkContext {
   ConstView cos_TN, sin_TN;
   DType compute = DType::kF32;  // type of activations
   bool exact = true;            // the same bits in every run
-  bool rebuild_feed_forward =
-      false;  // gate and up are computed again in the backward pass instead of being kept
 
   Stream& stream() const { return device.stream(); }
   // An activation.

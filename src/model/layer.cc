@@ -1,5 +1,6 @@
 #include "model/layer.h"
 
+#include "model/layer_attention.h"
 #include "ops/paged_attention.h"
 #include "ops/rope.h"
 #include "ops/swiglu.h"
@@ -7,7 +8,6 @@
 namespace longstride {
 namespace {
 
-// Sizes and the calls that forward and backward share.
 struct Sizes {
   std::int64_t T, D, H, K, C, F;
   explicit Sizes(const ChunkContext& ctx)
@@ -19,20 +19,9 @@ struct Sizes {
         F(ctx.config.ffn_size) {}
 };
 
-Lease attention_scratch(const LayerPass& pass) {
-  const Sizes s(pass.ctx);
-  return pass.ctx.take_f32(
-      "attention scratch",
-      {ops::paged_attention_scratch_elements(
-          pass.ctx.stream(), {s.T, s.H, s.K, s.C, pass.kv.page_tokens, pass.ctx.compute})});
-}
-
-// Normalises (where the model does) and rotates q, in place.
-void finish_q(const LayerPass& pass, View q_THC) {
-  const Sizes s(pass.ctx);
-  const View rows = q_THC.reshaped({s.T * s.H, s.C});
-  if (pass.weights.q_norm.present()) rms_norm(pass.ctx, rows, pass.weights.q_norm, rows);
-  ops::rope(pass.ctx.stream(), {q_THC, pass.ctx.cos_TN, pass.ctx.sin_TN, false});
+// In its place where it outlives the episode, else in the workspace.
+Lease take(const LayerPass& pass, const View& place, const char* name, Shape shape) {
+  return place.present() ? Lease(place) : pass.ctx.take(name, shape);
 }
 
 Lease normed(const LayerPass& pass, const char* name, ConstView x_TD, ConstView weight) {
@@ -41,7 +30,105 @@ Lease normed(const LayerPass& pass, const char* name, ConstView x_TD, ConstView 
   return h_TD;
 }
 
+// q, and with a norm k, as they are retained.
+void project_queries(const LayerPass& pass, ConstView x_TD, LayerActivations& held) {
+  const ChunkContext& ctx = pass.ctx;
+  const LayerParameters& w = pass.weights;
+  const Sizes s(ctx);
+  held.q_THC = take(pass, pass.places.q_THC, "q", {s.T, s.H, s.C});
+  const View q_THC = held.q_THC;
+  {
+    const Lease h_TD = normed(pass, "normed input", x_TD, w.input_norm);
+    linear(ctx, h_TD, w.q, w.q_bias, q_THC.reshaped({s.T, s.H * s.C}));
+    if (w.q_norm.present() && pass.task.retains.has(Retained::kQ)) {
+      held.k_TKC = take(pass, pass.places.k_TKC, "k before its norm", {s.T, s.K, s.C});
+      linear(ctx, h_TD, w.k, w.k_bias, held.k_TKC.view().reshaped({s.T, s.K * s.C}));
+    }
+  }
+  if (!w.q_norm.present()) ops::rope(ctx.stream(), {q_THC, ctx.cos_TN, ctx.sin_TN, false});
+}
+
+void attend(const LayerPass& pass, LayerActivations& held) {
+  const ChunkContext& ctx = pass.ctx;
+  const Sizes s(ctx);
+  const bool retains_q = pass.task.retains.has(Retained::kQ);
+  Lease rotated_THC;  // where q is retained as it was before
+  if (pass.weights.q_norm.present()) rotated_THC = rotated_queries(pass, held, !retains_q);
+  const View q_THC = rotated_THC.present() ? rotated_THC : held.q_THC;
+  held.attention_THC = take(pass, pass.places.attention_THC, "attention", {s.T, s.H, s.C});
+  held.lse_HT =
+      pass.places.lse_HT.present() ? Lease(pass.places.lse_HT) : ctx.take_f32("lse", {s.H, s.T});
+  const Lease scratch = attention_scratch(pass);
+  for_segments(pass.pages, pass.task, [&](std::span<const KeySegment> segments) {
+    ops::paged_attention_forward(ctx.stream(), {.q_THC = q_THC,
+                                                .kv = pass.pages.kv(pass.task.layer),
+                                                .visits = pass.visits,
+                                                .out_THC = held.attention_THC,
+                                                .lse_HT = held.lse_HT,
+                                                .scale = attention_scale(ctx.config),
+                                                .scratch = scratch,
+                                                .exact = ctx.exact,
+                                                .segments = segments});
+  });
+}
+
+// x + f W^T + b.
+Lease add_product(const LayerPass& pass, Lease next_TD, ConstView f, ConstView weight,
+                  ConstView bias, ConstView x_TD) {
+  linear(pass.ctx, f, weight, bias, next_TD, x_TD);
+  return next_TD;
+}
+
+void project_gate_and_up(const LayerPass& pass, const LayerWork& work, LayerActivations& held) {
+  const ChunkContext& ctx = pass.ctx;
+  const LayerParameters& w = pass.weights;
+  const Sizes s(ctx);
+  if (work.gate) held.gate_TF = take(pass, pass.places.gate_TF, "gate", {s.T, s.F});
+  if (work.up) held.up_TF = take(pass, pass.places.up_TF, "up", {s.T, s.F});
+  const Lease h_TD = normed(pass, "normed mid", held.mid_TD, w.post_norm);
+  if (work.gate) linear(ctx, h_TD, w.gate, w.gate_bias, held.gate_TF);
+  if (work.up) linear(ctx, h_TD, w.up, w.up_bias, held.up_TF);
+}
+
+Lease output_of(const LayerPass& pass, LayerActivations& held) {
+  const ChunkContext& ctx = pass.ctx;
+  const LayerParameters& w = pass.weights;
+  const Sizes s(ctx);
+  // A gate that nobody reads again makes room for the product.
+  Lease product_TF;
+  if (pass.task.retains.has(Retained::kGate)) product_TF = ctx.take("swiglu", {s.T, s.F});
+  const View product = product_TF.present() ? product_TF : held.gate_TF;
+  ops::swiglu_forward(ctx.stream(), {held.gate_TF, held.up_TF, product});
+  return add_product(pass, take(pass, pass.output_place, "residual", {s.T, s.D}), product, w.down,
+                     w.down_bias, held.mid_TD);
+}
+
 }  // namespace
+
+Lease attention_scratch(const LayerPass& pass) {
+  const Sizes s(pass.ctx);
+  return pass.ctx.take_f32(
+      "attention scratch",
+      {ops::paged_attention_scratch_elements(
+          pass.ctx.stream(), {.tokens = s.T,
+                              .query_heads = s.H,
+                              .kv_heads = s.K,
+                              .head_size = s.C,
+                              .page_tokens = pass.pages.kv(pass.task.layer).page_tokens,
+                              .compute = pass.ctx.compute})});
+}
+
+Lease rotated_queries(const LayerPass& pass, const LayerActivations& held, bool in_place) {
+  const ChunkContext& ctx = pass.ctx;
+  const Sizes s(ctx);
+  Lease made_THC;
+  if (!in_place) made_THC = ctx.take("rotated q", {s.T, s.H, s.C});
+  const View q_THC = in_place ? held.q_THC : made_THC;
+  const Shape rows{s.T * s.H, s.C};
+  rms_norm(ctx, held.q_THC.view().reshaped(rows), pass.weights.q_norm, q_THC.reshaped(rows));
+  ops::rope(ctx.stream(), {q_THC, ctx.cos_TN, ctx.sin_TN, false});
+  return made_THC;
+}
 
 void layer_store_kv(const LayerPass& pass, ConstView x_TD) {
   const ChunkContext& ctx = pass.ctx;
@@ -55,78 +142,34 @@ void layer_store_kv(const LayerPass& pass, ConstView x_TD) {
   if (w.k_norm.present()) rms_norm(ctx, rows, w.k_norm, rows);
   ops::append_kv(ctx.stream(),
                  {k.view().reshaped({s.T, s.K, s.C}), v.view().reshaped({s.T, s.K, s.C}),
-                  ctx.cos_TN, ctx.sin_TN, pass.kv, ctx.begin});
+                  ctx.cos_TN, ctx.sin_TN, pass.pages.kv(pass.task.layer), ctx.begin});
 }
 
-Lease layer_forward(const LayerPass& pass, Lease x_TD, KeptLayer* kept) {
-  const ChunkContext& ctx = pass.ctx;
-  const LayerParameters& w = pass.weights;
-  const Sizes s(ctx);
-
-  Lease attention_THC, lse_HT;
-  {
-    Lease q_THC = ctx.take("q", {s.T, s.H, s.C});
-    const bool keep_raw_q = kept != nullptr && w.q_norm.present();
-    {
-      const Lease h_TD = normed(pass, "normed input", x_TD, w.input_norm);
-      linear(ctx, h_TD, w.q, w.q_bias, q_THC.view().reshaped({s.T, s.H * s.C}));
-      if (keep_raw_q) {
-        kept->k_TKC = ctx.take("kept k", {s.T, s.K, s.C});
-        linear(ctx, h_TD, w.k, w.k_bias, kept->k_TKC.view().reshaped({s.T, s.K * s.C}));
-        kept->q_THC = ctx.take("kept q", {s.T, s.H, s.C});
-        copy(ctx, q_THC, kept->q_THC);
-      }
-    }
-    finish_q(pass, q_THC);
-    attention_THC = ctx.take("attention", {s.T, s.H, s.C});
-    lse_HT = ctx.take_f32("lse", {s.H, s.T});
-    {
-      const Lease scratch = attention_scratch(pass);
-      for_parts(pass.pages, [&](const KeyPart& part) {
-        ops::paged_attention_forward(ctx.stream(),
-                                     {q_THC, pass.kv, pass.visits, attention_THC, lse_HT,
-                                      attention_scale(ctx.config), scratch, ctx.exact, part});
-      });
-    }
-    if (kept != nullptr && !keep_raw_q) kept->q_THC = std::move(q_THC);
-  }
-
-  // x + f W^T + b takes the place of x, whose earlier state may be kept.
-  const auto add_to_stream = [&](ConstView f, ConstView weight, ConstView bias, Lease* keep_in) {
-    Lease next = ctx.take("residual", {s.T, s.D});
-    linear(ctx, f, weight, bias, next, x_TD);
-    if (keep_in != nullptr) *keep_in = std::move(x_TD);
-    x_TD = std::move(next);
+Lease layer_forward(const LayerPass& pass, Lease x_TD, LayerActivations& held) {
+  const Task& task = pass.task;
+  const LayerWork work = forward_work(task);
+  const Sizes s(pass.ctx);
+  if (x_TD.present()) held.input_TD = std::move(x_TD);
+  const auto give_back = [&](Retained which, auto&... tensors) {
+    if (!task.retains.has(which)) (tensors.release(), ...);
   };
-  add_to_stream(attention_THC.view().reshaped({s.T, s.H * s.C}), w.o, w.o_bias,
-                kept != nullptr ? &kept->input_TD : nullptr);
-  if (kept != nullptr) {
-    kept->attention_THC = std::move(attention_THC);
-    kept->lse_HT = std::move(lse_HT);
-  } else {
-    attention_THC.release();
-    lse_HT.release();
-  }
 
-  Lease gate_TF = ctx.take("gate", {s.T, s.F}), up_TF = ctx.take("up", {s.T, s.F});
-  {
-    const Lease h_TD = normed(pass, "normed mid", x_TD, w.post_norm);
-    linear(ctx, h_TD, w.gate, w.gate_bias, gate_TF);
-    linear(ctx, h_TD, w.up, w.up_bias, up_TF);
-  }
-  if (kept == nullptr) {
-    ops::swiglu_forward(ctx.stream(), {gate_TF, up_TF, gate_TF});
-    add_to_stream(gate_TF, w.down, w.down_bias, nullptr);
-    return x_TD;
-  }
-  const Lease product_TF = ctx.take("swiglu", {s.T, s.F});
-  ops::swiglu_forward(ctx.stream(), {gate_TF, up_TF, product_TF});
-  add_to_stream(product_TF, w.down, w.down_bias, &kept->mid_TD);
-  if (!ctx.rebuild_feed_forward) {
-    kept->gate_TF = std::move(gate_TF);
-    kept->up_TF = std::move(up_TF);
-  }
-  return x_TD;
+  if (work.q) project_queries(pass, held.input_TD, held);
+  if (work.attention) attend(pass, held);
+  give_back(Retained::kQ, held.q_THC, held.k_TKC);
+  if (work.mid)
+    held.mid_TD = add_product(pass, take(pass, pass.places.mid_TD, "residual", {s.T, s.D}),
+                              held.attention_THC.view().reshaped({s.T, s.H * s.C}), pass.weights.o,
+                              pass.weights.o_bias, held.input_TD);
+  give_back(Retained::kInput, held.input_TD);
+  give_back(Retained::kAttention, held.attention_THC, held.lse_HT);
+  if (work.gate || work.up) project_gate_and_up(pass, work, held);
+  Lease output_TD;
+  if (task.output) output_TD = output_of(pass, held);
+  give_back(Retained::kMid, held.mid_TD);
+  give_back(Retained::kGate, held.gate_TF);
+  give_back(Retained::kUp, held.up_TF);
+  return output_TD;
 }
 
 }  // namespace longstride

@@ -1,4 +1,5 @@
 #include "model/layer.h"
+#include "model/layer_attention.h"
 #include "ops/paged_attention.h"
 #include "ops/rope.h"
 #include "ops/swiglu.h"
@@ -8,113 +9,109 @@ namespace {
 
 // out = mid + down(swiglu(gate(h), up(h))), h = norm(mid). dx: gradient of out, becomes that of
 // mid.
-void feed_forward_backward(const LayerPass& pass, const LayerParameters& g, KeptLayer& kept,
+void feed_forward_backward(const LayerPass& pass, const LayerParameters& g, LayerActivations& held,
                            View dx_TD) {
   const ChunkContext& ctx = pass.ctx;
   const LayerParameters& w = pass.weights;
   const std::int64_t T = ctx.tokens, F = ctx.config.ffn_size;
-  if (ctx.rebuild_feed_forward) {
-    kept.gate_TF = ctx.take("gate", {T, F});
-    kept.up_TF = ctx.take("up", {T, F});
-    const Lease h_TD = ctx.take("normed mid", dx_TD.shape());
-    rms_norm(ctx, kept.mid_TD, w.post_norm, h_TD);
-    linear(ctx, h_TD, w.gate, w.gate_bias, kept.gate_TF);
-    linear(ctx, h_TD, w.up, w.up_bias, kept.up_TF);
-  }
   {
     const Lease d_product_TF = ctx.take("d swiglu", {T, F});
     {
       const Lease product_TF = ctx.take("swiglu", {T, F});
-      ops::swiglu_forward(ctx.stream(), {kept.gate_TF, kept.up_TF, product_TF});
+      ops::swiglu_forward(ctx.stream(), {held.gate_TF, held.up_TF, product_TF});
       linear_backward(ctx, dx_TD, product_TF, w.down, d_product_TF, g.down, g.down_bias);
     }
     ops::swiglu_backward(ctx.stream(),
-                         {d_product_TF, kept.gate_TF, kept.up_TF, kept.gate_TF, kept.up_TF});
+                         {d_product_TF, held.gate_TF, held.up_TF, held.gate_TF, held.up_TF});
   }
   const Lease dh_TD = ctx.take("d normed mid", dx_TD.shape());
   {
     const Lease h_TD = ctx.take("normed mid", dx_TD.shape());
-    rms_norm(ctx, kept.mid_TD, w.post_norm, h_TD);
-    linear_backward(ctx, kept.gate_TF, h_TD, w.gate, dh_TD, g.gate, g.gate_bias);
-    linear_backward(ctx, kept.up_TF, h_TD, w.up, dh_TD, g.up, g.up_bias, true);
+    rms_norm(ctx, held.mid_TD, w.post_norm, h_TD);
+    linear_backward(ctx, held.gate_TF, h_TD, w.gate, dh_TD, g.gate, g.gate_bias);
+    linear_backward(ctx, held.up_TF, h_TD, w.up, dh_TD, g.up, g.up_bias, true);
   }
-  kept.gate_TF.release();
-  kept.up_TF.release();
-  rms_norm_backward(ctx, dh_TD, kept.mid_TD, w.post_norm, dx_TD, g.post_norm, true);
-  kept.mid_TD.release();
+  held.gate_TF.release();
+  held.up_TF.release();
+  rms_norm_backward(ctx, dh_TD, held.mid_TD, w.post_norm, dx_TD, g.post_norm, true);
+  held.mid_TD.release();
 }
 
 // dq of the rotated queries; the pages' gradients grow.
-Lease attention_backward(const LayerPass& pass, const LayerParameters& g, PagesView kv_gradient,
-                         KeptLayer& kept, ConstView q_THC, ConstView dx_TD) {
+Lease attention_backward(const LayerPass& pass, const LayerParameters& g,
+                         const LayerActivations& held, ConstView q_THC, ConstView dx_TD) {
   const ChunkContext& ctx = pass.ctx;
   const std::int64_t T = ctx.tokens, H = ctx.config.query_heads, C = ctx.config.head_size;
   Lease dq_THC = ctx.take("dq", {T, H, C});
   const Lease d_attention_THC = ctx.take("d attention", {T, H, C});
-  linear_backward(ctx, dx_TD, kept.attention_THC.view().reshaped({T, H * C}), pass.weights.o,
+  linear_backward(ctx, dx_TD, held.attention_THC.view().reshaped({T, H * C}), pass.weights.o,
                   d_attention_THC.view().reshaped({T, H * C}), g.o, g.o_bias);
-  const Lease scratch = ctx.take_f32(
-      "attention scratch",
-      {ops::paged_attention_scratch_elements(
-          ctx.stream(), {T, H, ctx.config.kv_heads, C, pass.kv.page_tokens, ctx.compute})});
-  for_parts(pass.pages, [&](const KeyPart& part) {
-    ops::paged_attention_backward(
-        ctx.stream(),
-        {q_THC, kept.attention_THC, kept.lse_HT, d_attention_THC, pass.kv, kv_gradient, pass.visits,
-         dq_THC, attention_scale(ctx.config), scratch, ctx.exact, part, pass.rounding});
+  const Lease scratch = attention_scratch(pass);
+  for_segments(pass.pages, pass.task, [&](std::span<const KeySegment> segments) {
+    ops::paged_attention_backward(ctx.stream(),
+                                  {.q_THC = q_THC,
+                                   .out_THC = held.attention_THC,
+                                   .lse_HT = held.lse_HT,
+                                   .dout_THC = d_attention_THC,
+                                   .kv = pass.pages.kv(pass.task.layer),
+                                   .kv_gradient = pass.pages.gradients(pass.task.layer),
+                                   .visits = pass.visits,
+                                   .dq_THC = dq_THC,
+                                   .scale = attention_scale(ctx.config),
+                                   .scratch = scratch,
+                                   .exact = ctx.exact,
+                                   .segments = segments,
+                                   .rounding = pass.rounding});
   });
   return dq_THC;
 }
 
 }  // namespace
 
-void layer_backward(const LayerPass& pass, const LayerParameters& g, PagesView kv_gradient,
-                    KeptLayer kept, View dx_TD) {
+void layer_backward(const LayerPass& pass, const LayerParameters& g, LayerActivations held,
+                    View dx_TD) {
   const ChunkContext& ctx = pass.ctx;
   const LayerParameters& w = pass.weights;
   const std::int64_t T = ctx.tokens, H = ctx.config.query_heads, K = ctx.config.kv_heads,
                      C = ctx.config.head_size;
 
-  feed_forward_backward(pass, g, kept, dx_TD);
+  feed_forward_backward(pass, g, held, dx_TD);
 
   Lease dq_THC;
   if (w.q_norm.present()) {
-    const Lease q_THC = ctx.take("q", {T, H, C});
-    rms_norm(ctx, kept.q_THC.view().reshaped({T * H, C}), w.q_norm,
-             q_THC.view().reshaped({T * H, C}));
-    ops::rope(ctx.stream(), {q_THC, ctx.cos_TN, ctx.sin_TN, false});
-    dq_THC = attention_backward(pass, g, kv_gradient, kept, q_THC, dx_TD);
+    const Lease q_THC = rotated_queries(pass, held, false);
+    dq_THC = attention_backward(pass, g, held, q_THC, dx_TD);
   } else {
-    dq_THC = attention_backward(pass, g, kv_gradient, kept, kept.q_THC, dx_TD);
-    kept.q_THC.release();
+    dq_THC = attention_backward(pass, g, held, held.q_THC, dx_TD);
+    held.q_THC.release();
   }
-  kept.attention_THC.release();
-  kept.lse_HT.release();
+  held.attention_THC.release();
+  held.lse_HT.release();
 
   ops::rope(ctx.stream(), {dq_THC, ctx.cos_TN, ctx.sin_TN, true});
   const Lease dk_TKC = ctx.take("dk", {T, K, C}), dv_TKC = ctx.take("dv", {T, K, C});
-  ops::take_kv_gradient(ctx.stream(),
-                        {kv_gradient, ctx.begin, ctx.cos_TN, ctx.sin_TN, dk_TKC, dv_TKC});
+  ops::take_kv_gradient(ctx.stream(), {pass.pages.gradients(pass.task.layer), ctx.begin, ctx.cos_TN,
+                                       ctx.sin_TN, dk_TKC, dv_TKC});
   if (w.q_norm.present()) {
     const View dq_rows = dq_THC.view().reshaped({T * H, C}),
                dk_rows = dk_TKC.view().reshaped({T * K, C});
-    rms_norm_backward(ctx, dq_rows, kept.q_THC.view().reshaped({T * H, C}), w.q_norm, dq_rows,
+    rms_norm_backward(ctx, dq_rows, held.q_THC.view().reshaped({T * H, C}), w.q_norm, dq_rows,
                       g.q_norm, false);
-    rms_norm_backward(ctx, dk_rows, kept.k_TKC.view().reshaped({T * K, C}), w.k_norm, dk_rows,
+    rms_norm_backward(ctx, dk_rows, held.k_TKC.view().reshaped({T * K, C}), w.k_norm, dk_rows,
                       g.k_norm, false);
-    kept.q_THC.release();
-    kept.k_TKC.release();
+    held.q_THC.release();
+    held.k_TKC.release();
   }
 
   const Lease dh_TD = ctx.take("d normed input", dx_TD.shape());
   {
     const Lease h_TD = ctx.take("normed input", dx_TD.shape());
-    rms_norm(ctx, kept.input_TD, w.input_norm, h_TD);
+    rms_norm(ctx, held.input_TD, w.input_norm, h_TD);
     linear_backward(ctx, dq_THC.view().reshaped({T, H * C}), h_TD, w.q, dh_TD, g.q, g.q_bias);
     linear_backward(ctx, dk_TKC.view().reshaped({T, K * C}), h_TD, w.k, dh_TD, g.k, g.k_bias, true);
     linear_backward(ctx, dv_TKC.view().reshaped({T, K * C}), h_TD, w.v, dh_TD, g.v, g.v_bias, true);
   }
-  rms_norm_backward(ctx, dh_TD, kept.input_TD, w.input_norm, dx_TD, g.input_norm, true);
+  rms_norm_backward(ctx, dh_TD, held.input_TD, w.input_norm, dx_TD, g.input_norm, true);
 }
 
 }  // namespace longstride

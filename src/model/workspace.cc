@@ -1,7 +1,5 @@
 #include "model/workspace.h"
 
-#include <cstring>
-
 #include "base/error.h"
 
 namespace longstride {
@@ -29,7 +27,7 @@ Lease Workspace::take(const char* name, DType dtype, Shape shape) {
     return {this, index, View(nullptr, dtype, shape)};
   }
   LS_CHECK(trace_ != nullptr, "'{}' taken outside a recording or replay", name);
-  LS_CHECK(index < trace_->size() && std::strcmp((*trace_)[index].name, name) == 0,
+  LS_CHECK(index < trace_->size() && (*trace_)[index].name == name,
            "request {} is '{}', recorded was '{}'", index, name,
            index < trace_->size() ? (*trace_)[index].name : "nothing");
   LS_CHECK(bytes <= (*trace_)[index].bytes, "'{}' wants {} bytes, recorded were {}", name, bytes,

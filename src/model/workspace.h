@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -17,9 +18,10 @@ namespace longstride {
 // One tensor: alive from event `begin` to event `end`, both counted in takes and releases since the
 // recording began.
 struct WorkspaceRequest {
-  const char* name = "";  // a literal
+  std::string name;
   std::int64_t bytes = 0;
   std::int64_t begin = 0, end = 0;
+  bool operator==(const WorkspaceRequest&) const = default;
 };
 using WorkspaceTrace = std::vector<WorkspaceRequest>;
 
@@ -29,6 +31,8 @@ class Workspace;
 class Lease {
  public:
   Lease() = default;
+  // A tensor that lies elsewhere: giving it back does nothing.
+  explicit Lease(View elsewhere) : view_(elsewhere) {}
   Lease(Lease&& other) noexcept { *this = std::move(other); }
   Lease& operator=(Lease&& other) noexcept;
   ~Lease() { release(); }
@@ -50,7 +54,7 @@ class Lease {
 
 class Workspace {
  public:
-  // `name` must be a literal: it is kept by address.
+  // `name` is for checks and plans.
   Lease take(const char* name, DType dtype, Shape shape);
 
   void start_recording();

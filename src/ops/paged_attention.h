@@ -5,13 +5,14 @@
 // and from which key on each query sees. Accumulation follows the order of the lists, so the bits
 // do not depend on threads or on where pages lie.
 //
-// Where every query of the chunk sees all keys from one on, a call may be for one part of them
-// (paged_attention_cut): calls for all parts in their order, with outputs and scratch left alone in
-// between, give the bits of one call for everything. Pages of other parts need not be there.
+// A call computes the segments of the keys that it is given (tensor/key_segments.h), in their
+// order, and cuts nothing itself. Several calls with consecutive segments, outputs and scratch left
+// alone in between, give the bits of one call for all of them. Pages of other segments need not be
+// on the device.
 #pragma once
 
 #include "ops/dispatch.h"
-#include "tensor/key_parts.h"
+#include "tensor/key_segments.h"
 #include "tensor/pages_view.h"
 #include "tensor/view.h"
 
@@ -27,7 +28,7 @@ struct PagedAttentionForward {
   View scratch;  // F32, paged_attention_scratch_elements
   bool exact =
       true;  // the same bits every time; else the backward pass may be faster and not repeat
-  KeyPart part = {};
+  std::span<const KeySegment> segments = {};  // at least one
 };
 LS_OP(paged_attention_forward, PagedAttentionForward)
 
@@ -40,11 +41,11 @@ struct PagedAttentionBackward {
   VisitsView visits;
   View dq_THC;  // =
   float scale = 1.0f;
-  View scratch;       // F32, paged_attention_scratch_elements
-  bool exact = true;  // as in the forward pass
-  KeyPart part = {};
+  View scratch;                               // F32, paged_attention_scratch_elements
+  bool exact = true;                          // as in the forward pass
+  std::span<const KeySegment> segments = {};  // at least one
   // The key of the rounding into BF16 pages (tensor/stochastic_round.h): of the chunk that writes,
-  // not of the part. With it, the token and the element in its row decide the random bits.
+  // not of the segment. With it, the token and the element in its row decide the random bits.
   std::uint64_t rounding = 0;
 };
 LS_OP(paged_attention_backward, PagedAttentionBackward)
@@ -54,7 +55,7 @@ struct PagedAttentionShape {
   DType compute = DType::kF32;  // of q
 };
 
-// How a pass is cut where every query sees all keys from one on.
+// How dense attention is to be cut (cut_keys) for a device of that kind.
 struct PagedAttentionPass {
   PagedAttentionShape shape;
   bool backward = false, exact = true;

@@ -21,6 +21,7 @@ struct AwayRoom {
   std::filesystem::path disk_directory = {};
   std::int64_t disk_buffers = 12;  // blocks in host memory, on their way to or from the disk
   std::int64_t blocks() const { return host_blocks + disk_blocks; }
+  bool operator==(const AwayRoom&) const = default;
 };
 
 // Pages that lie one after another on the device, from `page` of the block on.

@@ -46,9 +46,10 @@ void KvStore::begin(const StepSchedule& schedule) {
                       .creates = true,
                       .all_new = true,
                       .changes = true});
-      if (task.only_kv) continue;
-      if (!comes_in_parts()) visit(task, task.visited);
-      for (const KeyPart& part : comes_in_parts() ? task.parts : std::vector<KeyPart>{})
+      if (!task.attends()) continue;
+      if (!comes_in_segments()) visit(task, task.visited);
+      for (const KeySegment& part :
+           comes_in_segments() ? *task.segments : std::vector<KeySegment>{})
         visit(task, {part.begin / shape_.page_tokens,
                      (part.end + shape_.page_tokens - 1) / shape_.page_tokens});
     }
@@ -73,16 +74,16 @@ void KvStore::enter(const Task& task) {
     appended_ = next_kv_++;
     kv_.enter(appended_);
   }
-  if (!task.only_kv && !comes_in_parts()) enter_visited(task);
+  if (task.attends() && !comes_in_segments()) enter_visited(task);
 }
 
-void KvStore::enter_part(const Task& task, std::size_t part) {
-  if (part > 0) leave_visited(task);
+void KvStore::enter_segment(const Task& task, std::size_t segment) {
+  if (segment > 0) leave_visited(task);
   enter_visited(task);
 }
 
 void KvStore::leave(const Task& task) {
-  if (!task.only_kv) leave_visited(task);
+  if (task.attends()) leave_visited(task);
   if (task.append) kv_.leave(appended_);
   if (task.freed.size() == 0) return;
   kv_.release(task.layer, task.freed);

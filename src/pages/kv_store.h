@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "pages/page_store.h"
 #include "pages/page_times.h"
 #include "pages/tiered_pages.h"
 #include "schedule/step_schedule.h"
@@ -27,9 +28,10 @@ struct KvRoom {
   std::int64_t logical_pages = 0, pages_per_chunk = 1;
   std::int64_t kv_pages = 0, gradient_pages = 0;  // on the device
   AwayRoom kv_away = {}, gradient_away = {};
+  bool operator==(const KvRoom&) const = default;
 };
 
-class KvStore {
+class KvStore final : public PageStore {
  public:
   // Copies go through `mover`; null: one of the device's, where any are needed.
   KvStore(Device& device, const KvShape& shape, const KvRoom& room,
@@ -37,23 +39,17 @@ class KvStore {
 
   // A new sequence. Nothing is left of the last one.
   void begin(const StepSchedule& schedule);
-  // Before a layer's task: the pages it appends exist on the device, their content undefined. Where
-  // everything stays on the device, so are all that it visits, and in a backward task every visited
-  // page has a gradient page, zeroed at its first touch.
-  void enter(const Task& task);
-  // Where pages come and go: the same for the visited pages of one part, one part after the other.
-  // The last one stays until the task's end.
-  bool comes_in_parts() const { return mover_ != nullptr; }
-  void enter_part(const Task& task, std::size_t part);
-  // After a task: what it frees ends, K/V pages and gradient pages.
-  void leave(const Task& task);
+  void enter(const Task& task) override;
+  bool comes_in_segments() const override { return mover_ != nullptr; }
+  void enter_segment(const Task& task, std::size_t segment) override;
+  void leave(const Task& task) override;
   // Ends everything: after a step that was interrupted.
   void release_all();
   // Copies that are under way are complete.
   void finish();
 
-  PagesView kv(std::int64_t layer) const { return view(kv_, layer, shape_.dtype); }
-  PagesView gradients(std::int64_t layer) const {
+  PagesView kv(std::int64_t layer) const override { return view(kv_, layer, shape_.dtype); }
+  PagesView gradients(std::int64_t layer) const override {
     return view(gradients_, layer, shape_.gradient_dtype);
   }
   const PagePool& kv_pool() const { return kv_.pool(); }

@@ -17,7 +17,7 @@ struct Needed {
 
 // Pages of the blocks that a part touches. What is cut may begin within a block, so the most that a
 // part of its length can; and where documents begin anywhere, be a chunk longer.
-std::int64_t pages_touched(const SequenceLayout& layout, const KeyPart& part, bool packed) {
+std::int64_t pages_touched(const SequenceLayout& layout, const KeySegment& part, bool packed) {
   const std::int64_t P = layout.page_tokens, per = layout.chunk_tokens / P, begin = part.begin / P,
                      end = (part.end + P - 1) / P, blocks = (layout.pages() + per - 1) / per;
   if (part.is_all()) return ((end + per - 1) / per - begin / per) * per;
@@ -32,7 +32,8 @@ Needed largest_use(const SequenceLayout& layout, const StepSchedule& schedule) {
     for (const Task& task : episode.tasks) {
       const std::int64_t own = task.append ? task.appended.size() : 0;
       largest.kv = std::max(largest.kv, own);
-      for (const KeyPart& part : task.parts) {
+      if (task.segments == nullptr) continue;
+      for (const KeySegment& part : *task.segments) {
         const std::int64_t pages = pages_touched(layout, part, schedule.packed);
         largest.kv = std::max(largest.kv, pages + (part.last ? 0 : own));
         if (task.kind == TaskKind::kLayerBackward)

@@ -31,7 +31,7 @@ std::string check_placement(const WorkspaceTrace& trace, const Placement& placem
   std::map<std::int64_t, std::pair<std::int64_t, std::size_t>> occupied;  // begin -> (end, request)
   for (const Event& e : events) {
     const std::int64_t begin = placement.offsets[e.request], end = begin + trace[e.request].bytes;
-    const char* name = trace[e.request].name;
+    std::string_view name = trace[e.request].name;
     if (!e.starts) {
       if (end > begin) occupied.erase(begin);
       continue;

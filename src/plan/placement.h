@@ -12,6 +12,7 @@ namespace longstride {
 struct Placement {
   std::vector<std::int64_t> offsets;  // one per request, multiples of kPlacementAlignment
   std::int64_t bytes = 0;             // arena size
+  bool operator==(const Placement&) const = default;
 };
 
 inline constexpr std::int64_t kPlacementAlignment = 256;

@@ -46,6 +46,17 @@ std::int64_t SequenceLayout::first_visible(std::int64_t t, std::int64_t window) 
   return window == 0 ? start : std::max(start, t - window + 1);
 }
 
+ChunkKeys SequenceLayout::keys(std::int64_t chunk, std::int64_t window) const {
+  const std::int64_t begin = chunk_begin(chunk), size = chunk_size(chunk),
+                     first = first_visible(begin, window), same = tokens_before_documents(chunk);
+  ChunkKeys keys{.first = first, .chunk_begin = begin, .tokens = size, .page_tokens = page_tokens};
+  if (first_visible(begin + same - 1, window) == first && (same == size || first < begin)) {
+    keys.kind = AttentionKind::kDense;
+    keys.dense = {first, same};
+  }
+  return keys;
+}
+
 PageRun SequenceLayout::visited_pages(std::int64_t chunk, std::int64_t window) const {
   return {first_visible(chunk_begin(chunk), window) / page_tokens, chunk_pages(chunk).end};
 }

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "tensor/key_segments.h"
+
 namespace longstride {
 
 // A run of logical pages [begin, end).
@@ -35,6 +37,9 @@ struct SequenceLayout {
   std::int64_t tokens_before_documents(std::int64_t chunk) const;
   // The first key that query t sees; window 0 means all of its document. Never decreases with t.
   std::int64_t first_visible(std::int64_t t, std::int64_t window) const;
+  // What the chunk's queries attend to in a layer with this window. A chunk that sees no key before
+  // it and in which documents begin is not dense: nothing is common to its queries.
+  ChunkKeys keys(std::int64_t chunk, std::int64_t window) const;
   // Pages that the chunk's queries visit in a layer with this window, its own included.
   PageRun visited_pages(std::int64_t chunk, std::int64_t window) const;
 };

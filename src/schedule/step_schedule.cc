@@ -1,6 +1,8 @@
 #include "schedule/step_schedule.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "base/error.h"
 
@@ -13,23 +15,23 @@ class Builder {
       : layout_(layout),
         options_(options),
         layers_(static_cast<std::int64_t>(options.windows.size())),
-        first_touched_(options.windows.size(), layout.pages()) {}
+        first_accessed_(options.windows.size(), layout.pages()) {}
 
   StepSchedule build() {
     const std::int64_t chunks = layout_.chunks(), kept = std::min(options_.keep_chunks, chunks),
-                       replayed = chunks - kept;
+                       recomputed = chunks - kept;
     result_.packed = options_.packed;
-    for (std::int64_t c = 0; c < replayed; ++c) {
+    for (std::int64_t c = 0; c < recomputed; ++c) {
       begin(EpisodeKind::kForward, 1);
-      forward(c, false, true);
+      forward(c);
     }
     begin(EpisodeKind::kKept, kept);
-    for (std::int64_t c = replayed; c < chunks; ++c) forward(c, true, true);
-    for (std::int64_t c = chunks - 1; c >= replayed; --c) backward(c);
-    for (std::int64_t c = replayed - 1; c >= 0; --c) {
-      begin(EpisodeKind::kReplay, 1);
-      forward(c, true, false);
-      backward(c);
+    for (std::int64_t c = recomputed; c < chunks; ++c) forward_kept(c);
+    for (std::int64_t c = chunks - 1; c >= recomputed; --c)
+      backward(c, std::vector(static_cast<std::size_t>(layers_), options_.within_episode));
+    for (std::int64_t c = recomputed - 1; c >= 0; --c) {
+      begin(EpisodeKind::kRecompute, 1);
+      backward(c, recompute(c));
     }
     LS_CHECK(kv_pages_ == 0 && gradient_pages_ == 0, "{} KV and {} gradient pages left over",
              kv_pages_, gradient_pages_);
@@ -37,6 +39,8 @@ class Builder {
   }
 
  private:
+  using Segments = std::shared_ptr<const std::vector<KeySegment>>;
+
   void begin(EpisodeKind kind, std::int64_t chunks) {
     result_.episodes.push_back({kind, chunks, {}});
   }
@@ -46,56 +50,107 @@ class Builder {
     task.kind = kind;
     task.chunk = chunk;
     task.layer = layer;
-    task.position = position_++;
-    if (layer >= 0) {
-      const std::int64_t window = options_.windows[static_cast<std::size_t>(layer)];
-      task.visited = layout_.visited_pages(chunk, window);
-      task.parts =
-          parts(chunk, window,
-                kind == TaskKind::kLayerBackward ? options_.backward_cut : options_.forward_cut);
-    }
-    return result_.episodes.back().tasks.emplace_back(task);
+    if (layer >= 0)
+      task.visited =
+          layout_.visited_pages(chunk, options_.windows[static_cast<std::size_t>(layer)]);
+    return result_.episodes.back().tasks.emplace_back(std::move(task));
   }
 
-  // Only where all queries that see keys before the chunk see from the same one on can their keys
-  // be cut.
-  std::vector<KeyPart> parts(std::int64_t chunk, std::int64_t window, KeyCut cut) const {
-    const std::int64_t begin = layout_.chunk_begin(chunk), size = layout_.chunk_size(chunk),
-                       first = layout_.first_visible(begin, window),
-                       same = layout_.tokens_before_documents(chunk);
-    if (layout_.first_visible(begin + same - 1, window) != first)
-      cut = {};
-    else if (same < size)
-      cut = cut_with_documents(cut, begin + size - first);
-    std::vector<KeyPart> parts;
-    for_key_parts(first, begin, size, layout_.page_tokens, cut,
-                  [&](const KeyPart& part) { parts.push_back(part); });
-    return parts;
+  // Layers of one kind share a chunk's lists.
+  Segments segments(const Task& task) {
+    const std::int64_t window = options_.windows[static_cast<std::size_t>(task.layer)];
+    const bool backward = task.kind == TaskKind::kLayerBackward;
+    if (task.chunk != segments_chunk_) segments_.clear();
+    segments_chunk_ = task.chunk;
+    Segments& list = segments_[{window, backward}];
+    if (list) return list;
+    const ChunkKeys keys = layout_.keys(task.chunk, window);
+    auto cut = std::make_shared<std::vector<KeySegment>>(
+        cut_keys(keys, backward ? options_.backward_cut : options_.forward_cut));
+    check_segments(*cut, keys);
+    LS_CHECK(joined(*cut).is_all(), "keys {} to {} are not covered", keys.first, keys.end());
+    return list = std::move(cut);
   }
 
-  void forward(std::int64_t chunk, bool keep, bool append) {
-    add(TaskKind::kEmbed, chunk);
-    for (std::int64_t layer = 0; layer < layers_; ++layer) {
-      Task& task = add(TaskKind::kLayerForward, chunk, layer);
-      task.keep = keep;
-      task.append = append;
-      task.only_kv = !keep && layer == layers_ - 1;
-      if (task.only_kv) task.parts.clear();
-      if (!append) continue;
-      task.appended = layout_.chunk_pages(chunk);
-      kv_pages_ += task.appended.size();
-    }
+  struct Activations {
+    Retention held, retains, lasting;
+    bool output = false, output_lasts = false, append = false;
+  };
+  void add_forward(std::int64_t chunk, std::int64_t layer, const Activations& a) {
+    Task& task = add(TaskKind::kLayerForward, chunk, layer);
+    task.held = a.held;
+    task.retains = a.retains | a.held;
+    task.lasting = a.lasting;
+    task.output = a.output;
+    task.output_lasts = a.output_lasts;
+    task.append = a.append;
+    if (task.attends()) task.segments = segments(task);
+    if (!a.append) return;
+    task.appended = layout_.chunk_pages(chunk);
+    kv_pages_ += task.appended.size();
     result_.peak_kv_pages = std::max(result_.peak_kv_pages, kv_pages_);
   }
 
-  void backward(std::int64_t chunk) {
+  // The first time, of a chunk that is going to be recomputed.
+  void forward(std::int64_t chunk) {
+    const auto input_lasts = [&](std::int64_t layer) {
+      return layer < layers_ && options_.retained(chunk, layer).has(Retained::kInput);
+    };
+    Task& embed = add(TaskKind::kEmbed, chunk);
+    embed.output = true;
+    embed.output_lasts = input_lasts(0);
+    for (std::int64_t layer = 0; layer < layers_; ++layer) {
+      const Retention retained = options_.retained(chunk, layer);
+      add_forward(chunk, layer,
+                  {.retains = retained,
+                   .lasting = retained,
+                   .output = layer < layers_ - 1,
+                   .output_lasts = input_lasts(layer + 1),
+                   .append = true});
+    }
+  }
+
+  void forward_kept(std::int64_t chunk) {
+    add(TaskKind::kEmbed, chunk).output = true;
+    for (std::int64_t layer = 0; layer < layers_; ++layer)
+      add_forward(chunk, layer,
+                  {.retains = options_.within_episode, .output = true, .append = true});
+  }
+
+  // Brings every layer's input and the last one's output back, from what the first forward pass
+  // retained. Returns what each layer holds then.
+  std::vector<Retention> recompute(std::int64_t chunk) {
+    std::vector<Retention> held;
+    for (std::int64_t layer = 0; layer < layers_; ++layer)
+      held.push_back(options_.retained(chunk, layer));
+    const auto has_input = [&](std::int64_t layer) {
+      return held[static_cast<std::size_t>(layer)].has(Retained::kInput);
+    };
+    add(TaskKind::kEmbed, chunk).output = !has_input(0);
+    for (std::int64_t layer = 0; layer < layers_; ++layer) {
+      const bool output = layer == layers_ - 1 || !has_input(layer + 1);
+      if (!output && has_input(layer)) continue;
+      Retention& now = held[static_cast<std::size_t>(layer)];
+      add_forward(chunk, layer,
+                  {.held = now, .retains = options_.within_episode, .output = output});
+      now = now | options_.within_episode;
+    }
+    return held;
+  }
+
+  void backward(std::int64_t chunk, const std::vector<Retention>& held) {
     add(TaskKind::kHead, chunk);
     for (std::int64_t layer = layers_ - 1; layer >= 0; --layer) {
+      const Retention now = held[static_cast<std::size_t>(layer)];
+      if (now != Retention::all())
+        add_forward(chunk, layer, {.held = now, .retains = Retention::all()});
       Task& task = add(TaskKind::kLayerBackward, chunk, layer);
+      task.held = Retention::all();
+      task.segments = segments(task);
       task.freed = layout_.chunk_pages(chunk);
-      // Chunks go backwards and so do their visits: everything from the first touched page up to
+      // Chunks go backwards and so do their visits: everything from the first accessed page up to
       // this chunk's end has a gradient page already.
-      std::int64_t& first = first_touched_[static_cast<std::size_t>(layer)];
+      std::int64_t& first = first_accessed_[static_cast<std::size_t>(layer)];
       first = std::min(first, task.freed.end);
       if (task.visited.begin < first) {
         gradient_pages_ += first - task.visited.begin;
@@ -112,17 +167,59 @@ class Builder {
   const ScheduleOptions& options_;
   const std::int64_t layers_;
   StepSchedule result_;
-  std::int64_t kv_pages_ = 0, gradient_pages_ = 0, position_ = 0;
-  std::vector<std::int64_t> first_touched_;  // per layer: gradient pages exist from here to the end
-                                             // of the last chunk not yet done
+  std::int64_t kv_pages_ = 0, gradient_pages_ = 0;
+  // Per layer: gradient pages exist from here to the end of the last chunk not yet done.
+  std::vector<std::int64_t> first_accessed_;
+  std::int64_t segments_chunk_ = -1;
+  std::map<std::pair<std::int64_t, bool>, Segments> segments_;  // by window, and backward
 };
 
 }  // namespace
+
+LayerWork forward_work(const Task& task) {
+  const auto missing = [&](Retained t) { return !task.held.has(t); };
+  const auto wanted = [&](Retained t) { return task.retains.has(t); };
+  LayerWork work;
+  work.gate = missing(Retained::kGate) && (task.output || wanted(Retained::kGate));
+  work.up = missing(Retained::kUp) && (task.output || wanted(Retained::kUp));
+  work.mid =
+      missing(Retained::kMid) && (task.output || work.gate || work.up || wanted(Retained::kMid));
+  work.attention = missing(Retained::kAttention) && (work.mid || wanted(Retained::kAttention));
+  work.q = missing(Retained::kQ) && (work.attention || wanted(Retained::kQ));
+  return work;
+}
+
+bool Task::attends() const {
+  return kind == TaskKind::kLayerBackward ||
+         (kind == TaskKind::kLayerForward && forward_work(*this).attention);
+}
+
+EpisodeShape shape_of(const Episode& episode) {
+  EpisodeShape shape;
+  shape.reserve(episode.tasks.size());
+  for (const Task& task : episode.tasks)
+    shape.push_back({.kind = task.kind,
+                     .chunk = task.chunk - episode.tasks.front().chunk,
+                     .layer = task.layer,
+                     .held = task.held,
+                     .retains = task.retains,
+                     .lasting = task.lasting,
+                     .output = task.output,
+                     .output_lasts = task.output_lasts,
+                     .append = task.append});
+  return shape;
+}
+
+Retention ScheduleOptions::retained(std::int64_t chunk, std::int64_t layer) const {
+  const auto i = static_cast<std::size_t>(chunk) * windows.size() + static_cast<std::size_t>(layer);
+  return i < across_episodes.size() ? across_episodes[i] : Retention();
+}
 
 StepSchedule make_step_schedule(const SequenceLayout& layout, const ScheduleOptions& options) {
   layout.validate();
   LS_CHECK(options.keep_chunks >= 1, "keep_chunks {}", options.keep_chunks);
   LS_CHECK(!options.windows.empty(), "a model has layers");
+  LS_CHECK(options.within_episode.has(Retained::kInput), "a layer's input is not kept");
   return Builder(layout, options).build();
 }
 

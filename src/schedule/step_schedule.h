@@ -1,24 +1,27 @@
 // The order of one sequence's forward and backward pass, as plain data: which (phase, chunk, layer)
-// runs when, which pages it touches, and when pages come and go. Everything is known before the
-// step starts.
+// runs when, which pages it accesses, which activations it retains, and when pages come and go.
+// Everything is known before the step starts.
 //
 // Tasks come in episodes: a stretch that begins and ends with an empty workspace. Episodes of the
-// same kind and the same number of chunks take the same memory.
+// same shape take the same memory.
 #pragma once
 
+#include <compare>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "schedule/layout.h"
-#include "tensor/key_parts.h"
+#include "schedule/retention.h"
+#include "tensor/key_segments.h"
 
 namespace longstride {
 
 enum class TaskKind : std::uint8_t {
-  kEmbed,          // token embedding and RoPE tables of the chunk
-  kLayerForward,   // one layer; `keep` says whether its activations stay for the backward pass
+  kEmbed,          // RoPE tables of the chunk; its token embedding, if `output`
+  kLayerForward,   // one layer, or as much of it as `retains` asks for
   kHead,           // final norm, loss and their gradients
-  kLayerBackward,  // one layer, from its kept activations; afterwards the chunk's pages of this
+  kLayerBackward,  // one layer, from its retained activations; afterwards the chunk's pages of this
                    // layer are free
   kEmbedBackward,
 };
@@ -26,23 +29,34 @@ enum class TaskKind : std::uint8_t {
 struct Task {
   TaskKind kind = TaskKind::kEmbed;
   std::int64_t chunk = 0;
-  std::int64_t layer = -1;    // -1 where the task is not a layer's
-  std::int64_t position = 0;  // in the step
-  bool keep = false;          // kLayerForward: activations stay until the layer's backward
-  bool only_kv = false;       // kLayerForward: nothing above the keys and values is needed
-  bool append = false;        // kLayerForward: K and V are stored into new pages (the first time;
+  std::int64_t layer = -1;  // -1 where the task is not a layer's
+  Retention held;           // activations of this chunk and layer that exist before the task
+  Retention retains;        // kLayerForward: those that exist after it, `held` included
+  Retention lasting;        // of `retains`: those that this task makes and that outlive the episode
+  bool output = false;      // kEmbed, kLayerForward: computes what the layer above reads
+  bool output_lasts = false;  // it outlives the episode, as the layer above retains it
+  bool append = false;        // kLayerForward: stores K and V into new pages (the first time;
                               // recompute finds them)
   PageRun appended;           // pages that `append` creates
   PageRun visited;            // pages that attention reads, and in kLayerBackward adds gradients to
-  std::vector<KeyPart> parts;  // of the visited keys, in the order in which attention takes them;
-                               // empty where it is not asked
-  PageRun freed;               // kLayerBackward: pages whose K, V and gradients end here
+  PageRun freed;              // kLayerBackward: pages whose K, V and gradients end here
+  // Of the visited keys, in the order in which attention takes them. Tasks share their lists.
+  std::shared_ptr<const std::vector<KeySegment>> segments;
+
+  // Attention is computed; else only keys, values and products of the layer are.
+  bool attends() const;
 };
 
+// What a forward task computes, besides keys and values.
+struct LayerWork {
+  bool q = false, attention = false, mid = false, gate = false, up = false;
+};
+LayerWork forward_work(const Task& task);
+
 enum class EpisodeKind : std::uint8_t {
-  kForward,  // one chunk forward, nothing kept
-  kKept,     // the last chunks forward, kept, then backward in reverse
-  kReplay,   // one chunk recomputed, then backward
+  kForward,    // one chunk forward
+  kKept,       // the last chunks forward, then backward in reverse
+  kRecompute,  // one chunk recomputed, then backward
 };
 
 struct Episode {
@@ -51,19 +65,39 @@ struct Episode {
   std::vector<Task> tasks;
 };
 
+// All of an episode that decides its workspace, but the sizes.
+struct TaskShape {
+  TaskKind kind = TaskKind::kEmbed;
+  std::int64_t chunk = 0;  // counted from the episode's first
+  std::int64_t layer = -1;
+  Retention held, retains, lasting;
+  bool output = false, output_lasts = false, append = false;
+  auto operator<=>(const TaskShape&) const = default;
+};
+using EpisodeShape = std::vector<TaskShape>;
+EpisodeShape shape_of(const Episode& episode);
+
 struct StepSchedule {
   std::vector<Episode> episodes;
   std::int64_t peak_kv_pages = 0;        // over all layers, at the same time
-  std::int64_t peak_gradient_pages = 0;  // likewise; a gradient page lives from its first touch
+  std::int64_t peak_gradient_pages = 0;  // likewise; a gradient page lives from its first access
   bool packed = false;                   // as in the options
 };
 
 struct ScheduleOptions {
   std::vector<std::int64_t> windows;  // one per layer, 0 = dense
-  std::int64_t keep_chunks = 1;  // how many of the last chunks keep their activations, at least 1
-  KeyCut forward_cut = {}, backward_cut = {};  // of what a whole chunk sees from one key on
+  std::int64_t keep_chunks = 1;       // how many of the last chunks are not recomputed, at least 1
+  // What a forward pass leaves for a backward pass of the same episode; the input at least.
+  Retention within_episode = Retention::all();
+  // What the first forward pass retains of the chunks that are recomputed, by chunk, then layer.
+  // Chunks behind the end of the list retain nothing.
+  std::vector<Retention> across_episodes = {};
+  KeyCut forward_cut = {}, backward_cut = {};  // of dense attention
   // The schedule stands for those of all sequences of its length, wherever documents begin.
   bool packed = false;
+
+  Retention retained(std::int64_t chunk, std::int64_t layer) const;
+  bool operator==(const ScheduleOptions&) const = default;
 };
 
 StepSchedule make_step_schedule(const SequenceLayout& layout, const ScheduleOptions& options);

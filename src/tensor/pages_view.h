@@ -32,10 +32,26 @@ struct PagesView {
   }
 };
 
+// What a layer's visit lists say of a chunk.
+enum class AttentionKind : std::uint8_t {
+  kDense,   // queries that attend to keys before the chunk do so from one common key on (DenseKeys)
+  kWindow,  // every query attends to a range of keys that ends with itself
+  kSparse,  // every query page attends to selected pages
+};
+
+// kDense: the first `queries` of the chunk attend from key `first` on, up to themselves. The others
+// are of documents that begin within the chunk, and attend to keys of the chunk alone.
+struct DenseKeys {
+  std::int64_t first = 0, queries = 0;
+  bool operator==(const DenseKeys&) const = default;
+};
+
 // For each query page of a chunk, the KV pages it visits, ascending; and the transpose.
 // Query t (global index) sees key s of a visited page exactly if first_visible[t - chunk_begin] <=
 // s <= t.
 struct VisitsView {
+  AttentionKind kind = AttentionKind::kSparse;
+  DenseKeys dense = {};          // kDense
   std::int64_t chunk_begin = 0;  // global index of the chunk's first token, a multiple of P
   std::int64_t query_pages = 0;
   const std::int64_t* offsets = nullptr;        // [query_pages + 1] into kv_pages

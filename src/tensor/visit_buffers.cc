@@ -35,9 +35,17 @@ void VisitBuffers::list_pages(std::int64_t page_tokens, std::int64_t first_page)
 }
 
 VisitsView VisitBuffers::view() const {
-  return {chunk_begin,     std::ssize(offsets) - 1, offsets.data(),
-          kv_pages.data(), first_visible.data(),    std::ssize(visited),
-          visited.data(),  back_offsets.data(),     back_queries.data()};
+  return {.kind = kind,
+          .dense = dense,
+          .chunk_begin = chunk_begin,
+          .query_pages = std::ssize(offsets) - 1,
+          .offsets = offsets.data(),
+          .kv_pages = kv_pages.data(),
+          .first_visible = first_visible.data(),
+          .visited_pages = std::ssize(visited),
+          .visited = visited.data(),
+          .back_offsets = back_offsets.data(),
+          .back_queries = back_queries.data()};
 }
 
 }  // namespace longstride

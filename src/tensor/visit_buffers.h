@@ -9,6 +9,8 @@
 namespace longstride {
 
 struct VisitBuffers {
+  AttentionKind kind = AttentionKind::kSparse;
+  DenseKeys dense = {};  // kDense
   std::int64_t chunk_begin = 0;
   std::vector<std::int64_t> offsets, first_visible, back_offsets;
   std::vector<std::int32_t> kv_pages, visited, back_queries;

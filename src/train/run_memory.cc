@@ -94,6 +94,13 @@ void split_state(RunPlan& plan, const Device& device) {
   if (plan.needs.optimizer_disk == 0) plan.state.place = StatePlace::kHost;
 }
 
+StepOptions step_options(const TrainingConfig& training, bool packed) {
+  return {.max_tokens = training.context,
+          .keep_chunks = training.keep_chunks,
+          .within_episode = within_episode(training.rebuild_feed_forward),
+          .packed = packed};
+}
+
 StatePlace first_place(const std::string& wanted) {
   return wanted == "host"   ? StatePlace::kHost
          : wanted == "disk" ? StatePlace::kDisk
@@ -131,17 +138,22 @@ void plan_memory(RunPlan& plan, Device& device) {
   budget.disk_directory = memory.disk_path;
   const std::int64_t away = budget.host + budget.disk;
   needs.step_planned = needs.total() <= needs.available + away;
-  const auto planned = [&] {
-    return plan_step(device, model, plan.model.dtypes, plan.numerics, plan.step_options()).memory;
-  };
-  if (needs.step_planned) needs.step = planned();
-  relieve_device(plan, device);
-  if (needs.step_planned && needs.total() > needs.available && away > 0) {
-    budget.device =
-        needs.available - needs.weights - needs.gradients - needs.optimizer - needs.step.workspace;
-    budget.host = host_for_pages(plan, device);  // less the optimizer's state, if that moved
-    plan.pages = budget;
-    needs.step = planned();
+  if (needs.step_planned) {
+    const StepPlanner planner(device, model, plan.model.dtypes, plan.numerics,
+                              step_options(plan.config.training, plan.packed));
+    // As if the device held all pages; where it does not, with what is left for them.
+    plan.step = planner.plan({});
+    needs.step = plan.step->memory;
+    relieve_device(plan, device);
+    if (needs.total() > needs.available && away > 0) {
+      budget.device = needs.available - needs.weights - needs.gradients - needs.optimizer -
+                      needs.step.workspace - needs.step.retained;
+      budget.host = host_for_pages(plan, device);  // less the optimizer's state, if that moved
+      plan.step = planner.plan(budget);
+      needs.step = plan.step->memory;
+    }
+  } else {
+    relieve_device(plan, device);
   }
   split_state(plan, device);
   needs.host_available = host_left(device, needs);

@@ -67,6 +67,8 @@ RunPlan plan_run(const TrainConfig& config, Device& device, std::optional<Resume
   plan.numerics = choose_numerics(
       device, model, config.training.chunk, config.training.page,
       {config.numerics.compute, config.numerics.determinism, config.numerics.kv_gradient_dtype});
+  // Everything a run may choose anew on another machine is as it was.
+  if (plan.resume) plan.numerics.head_block_rows = plan.resume->state.numerics.head_block_rows;
   plan_memory(plan, device);
   plan_saves(plan);
   if (config.training.context > model.max_positions && model.max_positions > 0)

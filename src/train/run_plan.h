@@ -11,10 +11,10 @@
 #include "data/corpus_scan.h"
 #include "data/sample_stream.h"
 #include "model/model_directory.h"
+#include "plan/step_plan.h"
 #include "train/config.h"
 #include "train/optimizer_state.h"
 #include "train/resume_point.h"
-#include "train/step_plan.h"
 
 namespace longstride {
 
@@ -61,14 +61,10 @@ struct RunPlan {
   std::unique_ptr<SampleStream> samples;
   std::optional<ResumePoint> resume;  // the model is then the checkpoint's
   NumericsRecord numerics;
-  PageBudget pages;
-  bool packed = false;  // sequences may hold several documents
-  StateOptions state;   // of the optimizer
+  std::optional<StepPlan> step;  // what the run executes; absent where it cannot fit
+  bool packed = false;           // sequences may hold several documents
+  StateOptions state;            // of the optimizer
   RunNeeds needs;
-  StepOptions step_options() const {
-    return {config.training.context, config.training.keep_chunks,
-            config.training.rebuild_feed_forward, pages, packed};
-  }
 };
 
 // Opens and checks everything the configuration names. Throws Error; a run that does not fit is

@@ -49,13 +49,16 @@ double work_of(const ModelConfig& config, const SequenceLayout& layout, const Ta
   if (task.layer < 0) return 0;
   const auto heads = static_cast<double>(config.query_heads * config.head_size),
              kv = static_cast<double>(config.kv_heads * config.head_size);
-  if (task.only_kv) return 2 * tokens * hidden * kv;
-  const double products =
-      tokens * hidden * (2 * heads + 2 * kv + 3 * static_cast<double>(config.ffn_size));
+  const auto ffn = static_cast<double>(config.ffn_size);
   const double keys = static_cast<double>(task.visited.size() * layout.page_tokens);
   const double attention = 2 * tokens * heads * std::max(tokens / 2, keys - tokens / 2);
-  return task.kind == TaskKind::kLayerBackward ? 2 * products + 2.5 * attention
-                                               : products + attention;
+  if (task.kind == TaskKind::kLayerBackward)
+    return 2 * tokens * hidden * (2 * heads + 2 * kv + 3 * ffn) + 2.5 * attention;
+  const LayerWork work = forward_work(task);
+  return tokens * hidden *
+             ((task.append ? 2 * kv : 0) + (work.q ? heads : 0) + (work.mid ? heads : 0) +
+              (work.gate ? ffn : 0) + (work.up ? ffn : 0) + (task.output ? ffn : 0)) +
+         (work.attention ? attention : 0);
 }
 
 double work_of(const ModelConfig& config, const SequenceLayout& layout,
@@ -102,34 +105,53 @@ void reserve_libraries(Device& device, const ModelConfig& config, const Numerics
 }
 
 StepRunner::StepRunner(const ModelConfig& config, const ParameterSet& weights,
-                       const ParameterSet& gradients, const NumericsRecord& numerics,
-                       const StepOptions& options)
+                       const ParameterSet& gradients, const NumericsRecord& numerics, StepPlan plan,
+                       const MakeMover& make_mover)
     : config_(config),
       numerics_(numerics),
-      options_(options),
       gradient_set_(gradients),
       weights_(weights.model()),
       gradients_(gradients.model()),
       device_(weights.device()),
-      plan_(plan_step(device_, config, weights.dtypes(), numerics, options)) {
+      plan_(std::move(plan)),
+      retained_(device_, plan_.retained(config, kv_shape(config, numerics).dtype)) {
+  LS_CHECK(plan_.chunk_tokens == numerics.chunk_tokens && plan_.page_tokens == numerics.page_tokens,
+           "a plan for chunks of {} and pages of {}, a record of {} and {}", plan_.chunk_tokens,
+           plan_.page_tokens, numerics.chunk_tokens, numerics.page_tokens);
   ops::use_kernel_choices(device_.stream(), numerics.choices);
-  reserve_libraries(device_, config, numerics, options.max_tokens);
+  reserve_libraries(device_, config, numerics, plan_.max_tokens);
   const RopeFrequencies rope = rope_frequencies(config);
   const auto frequency_bytes = static_cast<std::int64_t>(rope.frequencies.size() * sizeof(double));
   frequencies_ = device_.allocate(frequency_bytes, "RoPE frequencies");
   device_.copy_from_host(frequencies_->data(), rope.frequencies.data(), frequency_bytes);
   arena_ = device_.allocate(plan_.memory.workspace, "workspace");
-  store_ = std::make_unique<KvStore>(device_, kv_shape(config, numerics), plan_.room,
-                                     options.make_mover ? options.make_mover(device_) : nullptr);
+  store_ = std::make_unique<KvStore>(device_, kv_shape(config, numerics), plan_.pages,
+                                     make_mover ? make_mover(device_) : nullptr);
   const View frequencies(frequencies_->data(), DType::kF64, {config.head_size / 2});
-  runner_ = std::make_unique<ChunkRunner>(
-      RunnerContext{device_, config_, numerics_, weights_, gradients_, frequencies,
-                    rope.attention_factor, options.rebuild_feed_forward},
-      workspace_, store_.get());
-  runner_->reserve({options.max_tokens, numerics.chunk_tokens, numerics.page_tokens, {0}});
+  runner_ = std::make_unique<ChunkRunner>(RunnerContext{.device = device_,
+                                                        .config = config_,
+                                                        .numerics = numerics_,
+                                                        .weights = weights_,
+                                                        .gradients = gradients_,
+                                                        .frequencies = frequencies,
+                                                        .attention_factor = rope.attention_factor,
+                                                        .retained = retained_},
+                                          workspace_, *store_);
+  runner_->reserve(plan_.layout());
 }
 
 StepRunner::~StepRunner() = default;
+
+StepRunner planned_runner(const ModelConfig& config, const ParameterSet& weights,
+                          const ParameterSet& gradients, const NumericsRecord& numerics,
+                          const StepOptions& options, const MakeMover& make_mover) {
+  return {config,
+          weights,
+          gradients,
+          numerics,
+          plan_step(weights.device(), config, weights.dtypes(), numerics, options),
+          make_mover};
+}
 
 const ops::KernelChoices& StepRunner::choose_kernels(const std::function<bool()>& should_stop) {
   Stream& stream = device_.stream();
@@ -144,9 +166,9 @@ const ops::KernelChoices& StepRunner::choose_kernels(const std::function<bool()>
     ops::use_kernel_choices(stream, numerics_.choices);
   }
   // A chunk that is recomputed, and a last one as long as that of a full sequence: all products.
-  const std::int64_t chunk = numerics_.chunk_tokens, rest = options_.max_tokens % chunk;
+  const std::int64_t chunk = numerics_.chunk_tokens, rest = plan_.max_tokens % chunk;
   const auto tokens =
-      static_cast<std::size_t>(std::min(options_.max_tokens, chunk + (rest == 0 ? chunk : rest)));
+      static_cast<std::size_t>(std::min(plan_.max_tokens, chunk + (rest == 0 ? chunk : rest)));
   std::vector<std::int32_t> noise(tokens);
   Random random(0);
   for (std::int32_t& token : noise)
@@ -171,11 +193,10 @@ SequenceResult StepRunner::run(const SequenceInput& input, double scale,
                               numerics_.chunk_tokens,
                               numerics_.page_tokens,
                               {input.document_starts.begin(), input.document_starts.end()}};
-  LS_CHECK(layout.tokens <= options_.max_tokens && input.targets.size() == input.tokens.size(),
+  LS_CHECK(layout.tokens <= plan_.max_tokens && input.targets.size() == input.tokens.size(),
            "{} tokens and {} targets, room for {}", layout.tokens, input.targets.size(),
-           options_.max_tokens);
-  const StepSchedule schedule = make_step_schedule(
-      layout, schedule_options(device_.kind(), config_, numerics_, options_.keep_chunks));
+           plan_.max_tokens);
+  const StepSchedule schedule = make_step_schedule(layout, plan_.schedule);
   runner_->begin_sequence(layout, input, static_cast<float>(scale));
   store_->begin(schedule);
 
@@ -189,12 +210,12 @@ SequenceResult StepRunner::run(const SequenceInput& input, double scale,
   try {
     for (const Episode& episode : schedule.episodes) {
       trace.enter(episode);
-      const PlacedEpisode& placed = plan_.episodes.at({episode.kind, episode.chunks});
+      const PlacedEpisode& placed = plan_.placed(episode);
       workspace_.start_replay(arena_->data(), placed.trace, placed.placement.offsets);
       for (const Task& task : episode.tasks) {
         if (should_stop && should_stop()) throw Interrupted("stopped between two tasks");
         const bool backward = is_backward(task.kind),
-                   recompute = !backward && episode.kind == EpisodeKind::kReplay;
+                   recompute = !backward && episode.kind == EpisodeKind::kRecompute;
         clock.enter(backward    ? result.backward_s
                     : recompute ? result.recompute_s
                                 : result.forward_s);

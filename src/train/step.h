@@ -8,9 +8,10 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "train/chunk_runner.h"
+#include "model/chunk_runner.h"
+#include "pages/kv_store.h"
+#include "plan/step_plan.h"
 #include "train/kernel_cache.h"
-#include "train/step_plan.h"
 
 namespace longstride {
 
@@ -56,11 +57,15 @@ NumericsRecord choose_numerics(Device& device, const ModelConfig& config, std::i
 void reserve_libraries(Device& device, const ModelConfig& config, const NumericsRecord& numerics,
                        std::int64_t tokens);
 
+using MakeMover = std::function<std::unique_ptr<Mover>(Device&)>;
+
+// For one thread.
 class StepRunner {
  public:
-  // Weights and gradients (all F32) outlive the runner. Allocates arena and page pools.
+  // Weights and gradients (all F32) outlive the runner. Allocates what the plan says. Copies go
+  // through what `make_mover` makes; null: the device's own.
   StepRunner(const ModelConfig& config, const ParameterSet& weights, const ParameterSet& gradients,
-             const NumericsRecord& numerics, const StepOptions& options);
+             const NumericsRecord& numerics, StepPlan plan, const MakeMover& make_mover = nullptr);
   StepRunner(const StepRunner&) = delete;
   StepRunner& operator=(const StepRunner&) = delete;
   ~StepRunner();
@@ -77,6 +82,7 @@ class StepRunner {
   // forgotten.
   const ops::KernelChoices& choose_kernels(const std::function<bool()>& should_stop = nullptr);
 
+  const StepPlan& plan() const { return plan_; }
   const StepMemory& memory() const { return plan_.memory; }
   const KvStore& store() const { return *store_; }
   // From now on losses() holds every token's loss of the last sequence.
@@ -86,15 +92,20 @@ class StepRunner {
  private:
   ModelConfig config_;
   NumericsRecord numerics_;
-  StepOptions options_;
   const ParameterSet& gradient_set_;
   ModelParameters weights_, gradients_;
   Device& device_;
   StepPlan plan_;
   std::unique_ptr<Memory> arena_, frequencies_;
   std::unique_ptr<KvStore> store_;
+  RetainedActivations retained_;
   Workspace workspace_;
   std::unique_ptr<ChunkRunner> runner_;
 };
+
+// A runner with a plan of its own, for those who need no plan before.
+StepRunner planned_runner(const ModelConfig& config, const ParameterSet& weights,
+                          const ParameterSet& gradients, const NumericsRecord& numerics,
+                          const StepOptions& options, const MakeMover& make_mover = nullptr);
 
 }  // namespace longstride

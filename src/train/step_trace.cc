@@ -9,7 +9,7 @@ const char* name_of(EpisodeKind kind) {
       return "forward";
     case EpisodeKind::kKept:
       return "kept";
-    case EpisodeKind::kReplay:
+    case EpisodeKind::kRecompute:
       return "backward";
   }
   return "";
@@ -46,7 +46,7 @@ void StepTrace::enter(const Episode& episode) {
 
 TraceSpan StepTrace::task(const Task& task) const {
   return {track_,
-          {.what = name_of(task.kind, kind_ == EpisodeKind::kReplay),
+          {.what = name_of(task.kind, kind_ == EpisodeKind::kRecompute),
            .chunk = task.chunk,
            .layer = task.layer}};
 }

@@ -61,7 +61,7 @@ Trainer::Trainer(RunPlan plan, Device& device, const OnPhase& on_phase)
   });
   timed("memory", on_phase, [&] {
     runner_ = std::make_unique<StepRunner>(plan_.model.config, weights_, gradients_,
-                                           state_.numerics, plan_.step_options());
+                                           state_.numerics, plan_.step.value());
     prepare_snapshots();
   });
 }
@@ -103,8 +103,6 @@ void Trainer::restore() {
   state_.updates = saved.updates;
   state_.skipped_in_a_row = saved.skipped_in_a_row;
   state_.data_position = saved.data_position;
-  // Everything a run may choose anew on another machine is replayed as it was.
-  state_.numerics.head_block_rows = saved.numerics.head_block_rows;
   if (saved.numerics.device == plan_.numerics.device &&
       saved.numerics.kernels == plan_.numerics.kernels)
     state_.numerics.choices = saved.numerics.choices;

@@ -4,13 +4,13 @@
 #pragma once
 
 #include "tensor/stochastic_round.h"
-#include "tests/attention/parts_check.h"
+#include "tests/attention/segments_check.h"
 
 namespace longstride {
 
-class RoundingCheck : public PartsCheck {
+class RoundingCheck : public SegmentsCheck {
  public:
-  RoundingCheck(Device& device, const PartsCase& c) : PartsCheck(device, c) {
+  RoundingCheck(Device& device, const SegmentsCase& c) : SegmentsCheck(device, c) {
     Random random(5);
     held_.resize(static_cast<std::size_t>(c.layout.pages() * page_elements()));
     for (float& x : held_) x = to_float(to_bf16(static_cast<float>(random.normal())));
@@ -18,8 +18,9 @@ class RoundingCheck : public PartsCheck {
     lse_ = make(DType::kF32, {c.H, T_});
     dq_ = make(c.compute, q_.shape());
     scratch_ = make(DType::kF32, {ops::paged_attention_scratch_elements(device.stream(), shape())});
+    const std::vector<KeySegment> all = segments(false);
     ops::paged_attention_forward(device.stream(), {q_, pages(kv_, slots_), visits_.view(), out_,
-                                                   lse_, 0.25f, scratch_, c.exact});
+                                                   lse_, 0.25f, scratch_, c.exact, all});
   }
 
   void run() {
@@ -65,9 +66,10 @@ class RoundingCheck : public PartsCheck {
         x = to_bf16(held_[i]);
     });
     device_.copy_from_host(pool.data(), host.data(), pool.bytes());
-    ops::paged_attention_backward(
-        device_.stream(), {q_, out_, lse_, dout_, pages(kv_, slots_), pages(pool, slots),
-                           visits_.view(), dq_, 0.25f, scratch_, case_.exact, KeyPart{}, key});
+    const std::vector<KeySegment> all = segments(true);
+    ops::paged_attention_backward(device_.stream(),
+                                  {q_, out_, lse_, dout_, pages(kv_, slots_), pages(pool, slots),
+                                   visits_.view(), dq_, 0.25f, scratch_, case_.exact, all, key});
     device_.copy_to_host(host.data(), pool.data(), pool.bytes());
     std::vector<float> values(held_.size());
     each([&](std::size_t i, G& x) {

@@ -42,7 +42,7 @@ TEST_F(GradientRounding, IsThatOfTheF32SumInEveryEngine) {
 TEST_F(GradientRounding, IsThatOfTheCpu) {
   const std::unique_ptr<Device> cpu = make_cpu_device();
   for (const std::int64_t window : {0, 300}) {
-    const PartsCase c{.layout = layout_of(1'000, 256, 333), .C = 64, .window = window};
+    const SegmentsCase c{.layout = layout_of(1'000, 256, 333), .C = 64, .window = window};
     RoundingCheck here(*cpu, c), there(gpu(), c);
     const std::vector<float> a = here.after<bf16>(9, here.in_order()),
                              b = there.after<bf16>(9, there.in_order());

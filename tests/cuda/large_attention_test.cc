@@ -63,11 +63,17 @@ class LargeAttention : public OnGpu {
     for (const View& x : {q, dout})
       ASSERT_EQ(cudaMemset(x.data(), kPlus, static_cast<std::size_t>(x.bytes())), cudaSuccess);
     ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-    const View scratch = make(
-        DType::kF32, {paged_attention_scratch_elements(stream(), {kT, kH, kH, kC, kP, compute})});
-    paged_attention_forward(stream(), {q, kv, lists.view(), out, lse, 0.5f, scratch});
-    paged_attention_backward(stream(),
-                             {q, out, lse, dout, kv, gradients, lists.view(), dq, 0.5f, scratch});
+    const PagedAttentionShape shape{kT, kH, kH, kC, kP, compute};
+    const View scratch = make(DType::kF32, {paged_attention_scratch_elements(stream(), shape)});
+    const auto segments = [&](bool backward) {
+      return cut_keys(layout.keys(layout.chunks() - 1, 0),
+                      paged_attention_cut(gpu().kind(), {shape, backward, true}));
+    };
+    const std::vector<KeySegment> forward = segments(false), backward = segments(true);
+    paged_attention_forward(stream(),
+                            {q, kv, lists.view(), out, lse, 0.5f, scratch, true, forward});
+    paged_attention_backward(stream(), {q, out, lse, dout, kv, gradients, lists.view(), dq, 0.5f,
+                                        scratch, true, backward});
 
     const std::vector<std::byte> got_out = bytes(out), got_lse = bytes(lse);
     const std::int64_t chunk = layout.chunk_begin(layout.chunks() - 1);

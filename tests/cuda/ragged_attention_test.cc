@@ -67,11 +67,16 @@ class RaggedAttention : public OnGpu {
                        kSize,
                        pool.dtype()};
     };
+    const auto segments = [&](bool backward) {
+      return cut_keys(layout.keys(layout.chunks() - 1, 0),
+                      ops::paged_attention_cut(gpu().kind(), {shape, backward, exact}));
+    };
+    const std::vector<KeySegment> forward = segments(false), backward = segments(true);
     ops::paged_attention_forward(
-        stream(), {q, view(kv), visits.view(), out, lse, 0.125f, scratch, exact, KeyPart{}});
+        stream(), {q, view(kv), visits.view(), out, lse, 0.125f, scratch, exact, forward});
     ops::paged_attention_backward(
         stream(), {q, out, lse, dout, view(kv), view(gradients), visits.view(), dq, 0.125f, scratch,
-                   exact, KeyPart{}, 1});
+                   exact, backward, 1});
     return {bytes(out), bytes(lse), bytes(dq), bytes(gradients)};
   }
   static Bytes first(const Bytes& of, std::int64_t bytes) {

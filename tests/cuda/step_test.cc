@@ -40,6 +40,7 @@ std::unique_ptr<ParameterSet> copy_to(Device& device, const ModelConfig& config,
 struct Plan {
   std::int64_t chunk, page, keep;
   bool rebuild = false;
+  std::vector<Retention> across_episodes = {};
 };
 
 NumericsRecord numerics_of(const RandomCase& c, const Plan& plan, const NumericsChoice& choice) {
@@ -50,8 +51,9 @@ std::vector<std::byte> gradients_by(const NumericsRecord& numerics, const Random
                                     const ParameterSet& weights, Plan plan,
                                     double* loss = nullptr) {
   ParameterSet gradients(gpu(), c.config, DType::kF32, "gradients");
-  StepRunner runner(c.config, weights, gradients, numerics,
-                    {static_cast<std::int64_t>(c.tokens.size()), plan.keep, plan.rebuild});
+  StepRunner runner = planned_runner(c.config, weights, gradients, numerics,
+                                     {static_cast<std::int64_t>(c.tokens.size()), plan.keep,
+                                      within_episode(plan.rebuild), plan.across_episodes});
   const auto counted = static_cast<double>(
       std::count_if(c.targets.begin(), c.targets.end(), [](std::int32_t t) { return t >= 0; }));
   const SequenceResult result =
@@ -168,6 +170,21 @@ TEST(StepOnCudaBits, EveryPlanAndEveryRunGivesTheSame) {
   }
 }
 
+TEST(StepOnCudaBits, EverySetOfRetainedActivationsGivesTheSame) {
+  const RandomCase c = dense_case(0, 1);
+  const auto weights = tame_weights(c.config);
+  const auto first = gradients_on_gpu(c, *weights, {512, 128, 1}, {});
+  const auto chunks = static_cast<std::size_t>((std::ssize(c.tokens) + 511) / 512);
+  for (unsigned bits = 1; bits < 64; ++bits) {
+    const std::vector<Retention> everywhere(chunks * static_cast<std::size_t>(c.config.layers),
+                                            Retention::of_bits(bits));
+    EXPECT_EQ(
+        differences(c, first, gradients_on_gpu(c, *weights, {512, 128, 1, false, everywhere}, {})),
+        "")
+        << bits;
+  }
+}
+
 // Measured kernels are part of the record: whoever replays it gets the same bits, in every plan,
 // and the next run on this machine finds the same choices.
 TEST(StepOnCudaBits, MeasuredKernelsAreRememberedAndReplayed) {
@@ -179,8 +196,9 @@ TEST(StepOnCudaBits, MeasuredKernelsAreRememberedAndReplayed) {
   NumericsRecord numerics = numerics_of(c, plan, {});
   const auto measure = [&](std::vector<std::byte>* bytes) {
     ParameterSet gradients(gpu(), c.config, DType::kF32, "gradients");
-    StepRunner runner(c.config, *weights, gradients, numerics,
-                      {static_cast<std::int64_t>(c.tokens.size()), plan.keep, plan.rebuild});
+    StepRunner runner = planned_runner(
+        c.config, *weights, gradients, numerics,
+        {static_cast<std::int64_t>(c.tokens.size()), plan.keep, within_episode(plan.rebuild)});
     const ops::KernelChoices choices = runner.choose_kernels();
     EXPECT_TRUE(
         std::ranges::all_of(on_host(gradients), [](std::byte b) { return b == std::byte{}; }));
@@ -211,8 +229,9 @@ TEST(StepOnCudaBits, ChoosingKernelsStopsWhenAsked) {
   const RandomCase c = dense_case(0, 1);
   const auto weights = tame_weights(c.config);
   ParameterSet gradients(gpu(), c.config, DType::kF32, "gradients");
-  StepRunner runner(c.config, *weights, gradients, numerics_of(c, {512, 128, 1}, {}),
-                    {static_cast<std::int64_t>(c.tokens.size()), 1});
+  StepRunner runner =
+      planned_runner(c.config, *weights, gradients, numerics_of(c, {512, 128, 1}, {}),
+                     {static_cast<std::int64_t>(c.tokens.size()), 1});
   int asked = 0;
   EXPECT_THROW(runner.choose_kernels([&] { return ++asked == 2; }), Interrupted);
   EXPECT_EQ(asked, 2);

@@ -47,13 +47,10 @@ Outcome run(Device& gpu, const RandomCase& c, const ParameterSet& weights,
             const NumericsRecord& numerics, const PageBudget& pages,
             const MakeMover& make_mover = nullptr) {
   ParameterSet gradients(gpu, c.config, DType::kF32, "gradients");
-  const StepOptions options{static_cast<std::int64_t>(c.tokens.size()),
-                            1,
-                            false,
-                            pages,
-                            c.document_starts.size() > 1,
-                            make_mover};
-  StepRunner runner(c.config, weights, gradients, numerics, options);
+  const StepOptions options{.max_tokens = static_cast<std::int64_t>(c.tokens.size()),
+                            .pages = pages,
+                            .packed = c.document_starts.size() > 1};
+  StepRunner runner = planned_runner(c.config, weights, gradients, numerics, options, make_mover);
   runner.record_losses();
   for (int i = 0; i < 2; ++i) {
     gradients.zero();
@@ -94,11 +91,11 @@ TEST(TiersOnCuda, EveryTierGivesTheSameBits) {
         choose_numerics(*gpu, c.config, chunk, 128, {.kv_gradient_dtype = gradient_pages});
     const Outcome resident = run(*gpu, c, weights, numerics, {});
     EXPECT_EQ(resident.moved.in, 0);
-    const SequenceLayout layout{static_cast<std::int64_t>(c.tokens.size()), chunk, 128, {0}};
-    ScheduleOptions cuts = schedule_options(gpu->kind(), c.config, numerics, 1);
-    cuts.packed = c.document_starts.size() > 1;
     const std::int64_t least =
-        least_device_bytes(layout, make_step_schedule(layout, cuts), kv_shape(c.config, numerics));
+        StepPlanner(*gpu, c.config, weights.dtypes(), numerics,
+                    {.max_tokens = static_cast<std::int64_t>(c.tokens.size()),
+                     .packed = c.document_starts.size() > 1})
+            .least_page_bytes();
     constexpr std::int64_t kAll = PageBudget::kAll;
     const auto same = [&, seed = seed, gradient_pages = gradient_pages](
                           const PageBudget& pages, const MakeMover& make_mover = nullptr) {

@@ -75,39 +75,58 @@ class Layer : public ::testing::TestWithParam<bool> {
             ConstView(sin_.data(), DType::kF32, shape)};
   }
 
-  // Forward, and backward where something is kept. The same code records and runs.
+  // The forward task, which retains everything or nothing, and the backward task.
+  std::vector<Task> tasks(const SequenceLayout& layout, bool retain) const {
+    const auto segments =
+        std::make_shared<std::vector<KeySegment>>(cut_keys(layout.keys(0, config_.windows[0]), {}));
+    Task forward{.kind = TaskKind::kLayerForward,
+                 .layer = 0,
+                 .retains = retain ? Retention::all() : Retention(),
+                 .output = true,
+                 .append = true,
+                 .appended = layout.chunk_pages(0),
+                 .visited = layout.chunk_pages(0),
+                 .segments = segments};
+    Task backward{.kind = TaskKind::kLayerBackward,
+                  .layer = 0,
+                  .held = Retention::all(),
+                  .visited = layout.chunk_pages(0),
+                  .freed = layout.chunk_pages(0),
+                  .segments = segments};
+    return {std::move(forward), std::move(backward)};
+  }
+
+  // Forward, and backward where activations are retained. The same code records and runs.
   Outcome pass(const ChunkContext& ctx, const ParameterSet& weights, const ParameterSet& gradients,
-               bool keep, const std::vector<float>& x_TD) {
+               bool retain, const std::vector<float>& x_TD) {
     const bool runs = ctx.device.kind() == DeviceKind::kCpu;
     const LayerParameters w = weights.model().layers[0], g = gradients.model().layers[0];
     const SequenceLayout layout{ctx.tokens, kChunk, kPage, {0}};
-    PagesView kv, kv_gradient;
-    kv.page_tokens = kPage;
+    const std::vector<Task> todo = tasks(layout, retain);
+    ShapesPages shapes(kPage);
+    PageStore& pages = runs ? static_cast<PageStore&>(store_) : shapes;
+    if (runs) store_.begin({.episodes = {{EpisodeKind::kForward, 1, todo}}});
     VisitLists visits;
-    if (runs) {
-      Task task;
-      task.layer = 0;
-      task.append = true;
-      task.kind = TaskKind::kLayerBackward;  // with gradient pages
-      task.appended = task.visited = layout.chunk_pages(0);
-      store_.begin({.episodes = {{EpisodeKind::kForward, 1, {task}}}});
-      store_.enter(task);
-      kv = store_.kv(0);
-      kv_gradient = store_.gradients(0);
-      visits.build(layout, 0, config_.windows[0]);
-    }
-    const LayerPass layer{ctx, w, kv, runs ? visits.view() : VisitsView{}};
+    visits.build(layout, 0, config_.windows[0]);
     const auto n = static_cast<std::size_t>(ctx.tokens * kHidden);
     Outcome out;
     Lease stream_TD = ctx.take("x", {ctx.tokens, kHidden});
     if (runs) std::copy_n(x_TD.begin(), n, stream_TD.view().as<float>());
-    layer_store_kv(layer, stream_TD);
-    KeptLayer kept;
-    stream_TD = layer_forward(layer, std::move(stream_TD), keep ? &kept : nullptr);
+    const LayerPass forward{
+        .ctx = ctx, .weights = w, .task = todo[0], .pages = pages, .visits = visits.view()};
+    pages.enter(todo[0]);
+    layer_store_kv(forward, stream_TD);
+    LayerActivations held;
+    stream_TD = layer_forward(forward, std::move(stream_TD), held);
+    pages.leave(todo[0]);
     if (runs) out.y_TD.assign(stream_TD.view().as<float>(), stream_TD.view().as<float>() + n);
-    if (keep) {
+    if (retain) {
       if (runs) std::copy_n(dy_TD_.begin(), n, stream_TD.view().as<float>());
-      layer_backward(layer, g, kv_gradient, std::move(kept), stream_TD);
+      const LayerPass backward{
+          .ctx = ctx, .weights = w, .task = todo[1], .pages = pages, .visits = visits.view()};
+      pages.enter(todo[1]);
+      layer_backward(backward, g, std::move(held), stream_TD);
+      pages.leave(todo[1]);
       if (runs) out.dx_TD.assign(stream_TD.view().as<float>(), stream_TD.view().as<float>() + n);
     }
     store_.release_all();
@@ -182,10 +201,13 @@ TEST_P(Layer, KeepsWhatTheHeaderSays) {
   {
     const ChunkContext ctx = context(shapes_device(DeviceKind::kCpu), workspace, kChunk);
     const LayerParameters w = shapes.model().layers[0];
-    PagesView kv;
-    kv.page_tokens = kPage;
-    KeptLayer kept;
-    const Lease y = layer_forward({ctx, w, kv, {}}, ctx.take("x", {kChunk, kHidden}), &kept);
+    const SequenceLayout layout{kChunk, kChunk, kPage, {0}};
+    const Task task = tasks(layout, true)[0];
+    ShapesPages pages(kPage);
+    LayerActivations kept;
+    const Lease y =
+        layer_forward({.ctx = ctx, .weights = w, .task = task, .pages = pages, .visits = {}},
+                      ctx.take("x", {kChunk, kHidden}), kept);
     EXPECT_EQ(y.view().shape(), (Shape{kChunk, kHidden}));
     EXPECT_EQ(kept.input_TD.view().shape(), (Shape{kChunk, kHidden}));
     EXPECT_EQ(kept.q_THC.view().shape(), (Shape{kChunk, 4, kHeadSize}));

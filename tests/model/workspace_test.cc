@@ -62,7 +62,7 @@ TEST(Recording, WritesDownSizesAndLifetimes) {
   ASSERT_EQ(trace.size(), 3u);
   const auto expect = [](const WorkspaceRequest& r, const char* name, std::int64_t bytes,
                          std::int64_t begin, std::int64_t end) {
-    EXPECT_STREQ(r.name, name);
+    EXPECT_EQ(r.name, name);
     EXPECT_EQ(r.bytes, bytes);
     EXPECT_EQ(r.begin, begin);
     EXPECT_EQ(r.end, end);

@@ -17,7 +17,7 @@ Task append(std::int64_t layer, PageRun run) {
   Task task;
   task.kind = TaskKind::kLayerForward;
   task.layer = layer;
-  task.append = task.only_kv = true;
+  task.append = true;
   task.appended = run;
   return task;
 }

@@ -90,8 +90,10 @@ TEST(SpreadPages, PartsNeedTheSameForEveryContext) {
   std::int64_t before = 0;
   for (const std::int64_t tokens : {64, 128, 1024}) {
     const SequenceLayout layout{tokens, 8, 4, {0}};
-    const StepSchedule schedule = make_step_schedule(
-        layout, {{0, 0, 0}, 1, {.tokens = 16}, {.tokens = 16, .own_apart = true}});
+    const StepSchedule schedule =
+        make_step_schedule(layout, {.windows = {0, 0, 0},
+                                    .forward_cut = {.tokens = 16},
+                                    .backward_cut = {.tokens = 16, .own_apart = true}});
     // Forward: 16 keys with the chunk's own 8 behind them, backward 16 alone, wherever they begin.
     EXPECT_EQ(least_device_bytes(layout, schedule, kShape),
               8 * kShape.page_bytes() + 6 * kShape.gradient_page_bytes());
@@ -120,7 +122,9 @@ TEST(SpreadPages, PartsOfPackedDocumentsFitThePlan) {
                     .documents_apart = random.below(2) == 0,
                     .even_tokens = page * static_cast<std::int64_t>(random.below(6))};
     };
-    ScheduleOptions options{{0, up_to(50)}, 1, cut(), cut(), true};
+    ScheduleOptions options{.windows = {0, up_to(50)}, .packed = true};
+    options.forward_cut = cut();
+    options.backward_cut = cut();
     const std::int64_t least =
         least_device_bytes(layout, make_step_schedule(layout, options), kShape);
     for (std::int64_t at = up_to(60); at < layout.tokens; at += up_to(60))
@@ -128,8 +132,9 @@ TEST(SpreadPages, PartsOfPackedDocumentsFitThePlan) {
     const std::int64_t per = chunk / page;
     std::int64_t kv = 0, gradients = 0;
     for (const Episode& episode : make_step_schedule(layout, options).episodes)
-      for (const Task& task : episode.tasks)
-        for (const KeyPart& part : task.parts) {
+      for (const Task& task : episode.tasks) {
+        if (task.segments == nullptr) continue;
+        for (const KeySegment& part : *task.segments) {
           const std::int64_t first = part.begin / chunk, end = (part.end + chunk - 1) / chunk,
                              pages = std::min((end - first) * per, layout.pages() - first * per);
           kv = std::max(kv, pages + (part.last ? 0 : task.appended.size()));
@@ -137,6 +142,7 @@ TEST(SpreadPages, PartsOfPackedDocumentsFitThePlan) {
           with_documents += !part.is_all() && layout.tokens_before_documents(task.chunk) <
                                                   layout.chunk_size(task.chunk);
         }
+      }
     EXPECT_LE(kv * kShape.page_bytes() + gradients * kShape.gradient_page_bytes(), least)
         << "seed " << seed;
   }

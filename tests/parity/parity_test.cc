@@ -69,8 +69,9 @@ TEST_P(Parity, LossAndEveryGradient) {
        {std::pair<std::int64_t, std::int64_t>{1024, 128}, {64, 32}, {48, 16}}) {
     SCOPED_TRACE(fmt::format("chunk {} page {}", chunk, page));
     gradients.zero();
-    StepRunner runner(config, weights, gradients, choose_numerics(*device, config, chunk, page),
-                      {static_cast<std::int64_t>(f.tokens.size()), 1});
+    StepRunner runner =
+        planned_runner(config, weights, gradients, choose_numerics(*device, config, chunk, page),
+                       {static_cast<std::int64_t>(f.tokens.size()), 1});
     runner.record_losses();
     const SequenceResult r =
         runner.run({f.tokens, f.targets, f.document_starts, f.first_position}, 1.0 / predicted);

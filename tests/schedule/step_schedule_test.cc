@@ -31,11 +31,15 @@ class Simulator {
       std::set<std::int64_t> chunks;
       for (const Task& task : episode.tasks) {
         chunks.insert(task.chunk);
+        if (task.kind == TaskKind::kEmbed && task.output) stream_ = {task.chunk, 0};
         if (task.kind == TaskKind::kLayerForward) forward(task);
         if (task.kind == TaskKind::kLayerBackward) backward(task);
       }
       ASSERT_EQ(static_cast<std::int64_t>(chunks.size()), episode.chunks);
-      ASSERT_TRUE(kept_.empty()) << "an episode ends with activations kept";
+      for (const auto& [place, held] : held_)
+        ASSERT_TRUE(lasting_[place].has(held))
+            << "an episode ends with activations in its workspace";
+      held_.clear();
     }
     const std::int64_t all = layout_.chunks() * layers_;
     EXPECT_EQ(static_cast<std::int64_t>(appended_.size()), all);
@@ -44,6 +48,7 @@ class Simulator {
     EXPECT_TRUE(std::is_sorted(backward_.rbegin(), backward_.rend()));
     EXPECT_TRUE(kv_.empty());
     EXPECT_TRUE(gradients_.empty());
+    for (const auto& [place, left] : lasting_) EXPECT_TRUE(left.empty());
     EXPECT_EQ(schedule.peak_kv_pages, peak_kv_);
     EXPECT_EQ(schedule.peak_gradient_pages, peak_gradients_);
   }
@@ -83,16 +88,25 @@ class Simulator {
       EXPECT_TRUE(appended_.contains(place)) << "recomputed before its first time";
       EXPECT_EQ(task.appended.size(), 0);
     }
-    EXPECT_EQ(task.only_kv, !task.keep && task.layer == layers_ - 1);
     expect_visits(task);
-    if (task.keep) {
-      EXPECT_TRUE(kept_.insert(place).second) << "kept twice";
-    }
+    expect_held(task);
+    EXPECT_TRUE(task.retains.has(task.held));
+    EXPECT_TRUE((task.retains - task.held).has(task.lasting));
+    // The input comes from the layer below, or is held.
+    const bool below = stream_ == std::pair(task.chunk, task.layer);
+    EXPECT_TRUE(below || task.held.has(Retained::kInput));
+    if (task.output) stream_ = {task.chunk, task.layer + 1};
+    EXPECT_EQ(task.segments != nullptr, task.attends());
+    held_[place] = task.retains;
+    lasting_[place] = lasting_[place] | task.lasting;
     peak_kv_ = std::max(peak_kv_, static_cast<std::int64_t>(kv_.size()));
   }
 
   void backward(const Task& task) {
-    EXPECT_EQ(kept_.erase({task.chunk, task.layer}), 1u) << "backward without kept activations";
+    EXPECT_EQ(task.held, Retention::all()) << "backward without its activations";
+    expect_held(task);
+    held_.erase({task.chunk, task.layer});
+    lasting_[{task.chunk, task.layer}] = {};
     backward_.emplace_back(task.chunk, task.layer);
     expect_visits(task);
     for (std::int64_t p = task.visited.begin; p < task.visited.end; ++p)
@@ -105,10 +119,17 @@ class Simulator {
     }
   }
 
+  void expect_held(const Task& task) {
+    const Place place{task.chunk, task.layer};
+    EXPECT_EQ(task.held, held_[place] | lasting_[place]) << "activations that are not there";
+  }
+
   const SequenceLayout& layout_;
   const ScheduleOptions& options_;
   std::int64_t layers_, peak_kv_ = 0, peak_gradients_ = 0;
-  std::set<Place> appended_, kept_;
+  std::set<Place> appended_;
+  std::map<Place, Retention> held_, lasting_;  // in the episode; beyond it
+  Place stream_{-1, -1};                       // the layer whose input is on its way
   std::vector<Place> backward_;
   Pages kv_, gradients_;
 };
@@ -121,6 +142,11 @@ TEST(StepSchedule, KeepsItsPromisesOnRandomLayouts) {
     for (std::int64_t l = pick(random, 1, 4); l > 0; --l)
       options.windows.push_back(random_window(random));
     options.keep_chunks = pick(random, 1, 5);
+    const auto any = [&] { return Retention::of_bits(static_cast<unsigned>(pick(random, 0, 63))); };
+    options.within_episode = any() | Retention{Retained::kInput};
+    if (i % 2 == 0)
+      for (std::int64_t n = pick(random, 0, layout.chunks() * 4); n > 0; --n)
+        options.across_episodes.push_back(any());
     SCOPED_TRACE(fmt::format("case {}: {} tokens, chunks of {}, pages of {}, keep {}", i,
                              layout.tokens, layout.chunk_tokens, layout.page_tokens,
                              options.keep_chunks));
@@ -161,7 +187,7 @@ TEST(StepSchedule, OrderOfAStep) {
                                                                     {kLayerBackward, 1, 1},
                                                                     {kLayerBackward, 1, 0},
                                                                     {kEmbedBackward, 1, -1}}));
-  EXPECT_EQ(schedule.episodes[2].kind, EpisodeKind::kReplay);
+  EXPECT_EQ(schedule.episodes[2].kind, EpisodeKind::kRecompute);
   EXPECT_EQ(order_of(schedule.episodes[2]), (decltype(order_of({})){{kEmbed, 0, -1},
                                                                     {kLayerForward, 0, 0},
                                                                     {kLayerForward, 0, 1},

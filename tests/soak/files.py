@@ -178,7 +178,10 @@ def write(path, content):
 
 def other_data(case):
     """In a run, or between two: it may go on, with a warning in the second case."""
-    content = bytes(len(case.configuration.files["tokens.bin"]))
+    settings = case.configuration.settings
+    width = {"u32": 4, "u16": 2, "text": 1}[settings["data.format"]]
+    token = 1 if settings.get("data.document_token") == 0 else 0  # documents of one token teach nothing
+    content = token.to_bytes(width, "little") * (len(case.configuration.files["tokens.bin"]) // width)
     program = None
     if case.random.random() < 0.5:
         program = case.start()

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "model/chunk_runner.h"
 #include "model/parameters.h"
 #include "model/rope_frequencies.h"
-#include "train/chunk_runner.h"
 
 namespace longstride::reference {
 

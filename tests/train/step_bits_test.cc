@@ -66,8 +66,9 @@ TEST(StepBits, ARunnerLeavesNothingBehind) {
   const StepOutcome fresh = run_step(*device, c, *weights, 32, 16, 2);
 
   ParameterSet gradients(*device, c.config, DType::kF32, "gradients");
-  StepRunner runner(c.config, *weights, gradients, choose_numerics(*device, c.config, 32, 16),
-                    {static_cast<std::int64_t>(c.tokens.size()), 2});
+  StepRunner runner =
+      planned_runner(c.config, *weights, gradients, choose_numerics(*device, c.config, 32, 16),
+                     {static_cast<std::int64_t>(c.tokens.size()), 2});
   const auto counted = [](const RandomCase& x) {
     return static_cast<double>(
         std::count_if(x.targets.begin(), x.targets.end(), [](std::int32_t t) { return t >= 0; }));
@@ -96,7 +97,8 @@ TEST(StepBits, GradientsOfSequencesAddUp) {
   const StepOutcome packed = run_step(*device, c, *weights, 64, 32, 1);
 
   ParameterSet sum(*device, c.config, DType::kF32, "gradients");
-  StepRunner runner(c.config, *weights, sum, choose_numerics(*device, c.config, 64, 32), {290, 1});
+  StepRunner runner =
+      planned_runner(c.config, *weights, sum, choose_numerics(*device, c.config, 64, 32), {290, 1});
   const double scale = 1.0 / static_cast<double>(packed.result.counted);
   const std::vector<std::int64_t> whole = {0};
   double loss = 0;

@@ -107,9 +107,10 @@ inline StepOutcome run_step(Device& device, const RandomCase& c, const Parameter
                             const NumericsChoice& choice = {}, std::uint64_t rounding = 0) {
   StepOutcome out;
   out.gradients = std::make_unique<ParameterSet>(device, c.config, DType::kF32, "gradients");
-  StepRunner runner(
-      c.config, weights, *out.gradients, choose_numerics(device, c.config, chunk, page, choice),
-      {static_cast<std::int64_t>(c.tokens.size()), keep_chunks, rebuild_feed_forward});
+  StepRunner runner = planned_runner(c.config, weights, *out.gradients,
+                                     choose_numerics(device, c.config, chunk, page, choice),
+                                     {static_cast<std::int64_t>(c.tokens.size()), keep_chunks,
+                                      within_episode(rebuild_feed_forward)});
   const auto counted = static_cast<double>(
       std::count_if(c.targets.begin(), c.targets.end(), [](std::int32_t t) { return t >= 0; }));
   runner.record_losses();

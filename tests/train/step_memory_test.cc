@@ -54,8 +54,8 @@ TEST(StepMemoryTest, ARunTakesExactlyWhatWasPlanned) {
     ParameterSet gradients(*device, c.config, DType::kF32, "gradients");
     const std::int64_t before = device->allocated_bytes();
     const NumericsRecord numerics = choose_numerics(*device, c.config, c.chunk, c.page);
-    StepRunner runner(c.config, *weights, gradients, numerics,
-                      {static_cast<std::int64_t>(c.tokens.size()), c.keep_chunks});
+    StepRunner runner = planned_runner(c.config, *weights, gradients, numerics,
+                                       {static_cast<std::int64_t>(c.tokens.size()), c.keep_chunks});
     const std::int64_t planned = device->allocated_bytes();
     const std::int64_t frequencies = c.config.head_size / 2 * 8;
     EXPECT_EQ(planned - before, runner.memory().total() + frequencies);

@@ -27,10 +27,13 @@ Outcome run(Device& device, const RandomCase& c, const ParameterSet& weights, st
             const MakeMover& make_mover = nullptr) {
   Outcome outcome;
   outcome.gradients = std::make_unique<ParameterSet>(device, c.config, DType::kF32, "gradients");
-  StepRunner runner(c.config, weights, *outcome.gradients,
-                    choose_numerics(device, c.config, kChunk, kPage, choice),
-                    {static_cast<std::int64_t>(c.tokens.size()), keep, false, pages,
-                     c.document_starts.size() > 1, make_mover});
+  StepRunner runner = planned_runner(c.config, weights, *outcome.gradients,
+                                     choose_numerics(device, c.config, kChunk, kPage, choice),
+                                     {.max_tokens = static_cast<std::int64_t>(c.tokens.size()),
+                                      .keep_chunks = keep,
+                                      .pages = pages,
+                                      .packed = c.document_starts.size() > 1},
+                                     make_mover);
   runner.record_losses();
   // Twice: nothing of the first run may be left.
   for (int i = 0; i < 2; ++i) {
@@ -48,10 +51,12 @@ std::int64_t least_bytes(Device& device, const RandomCase& c, const SequenceLayo
                          std::int64_t keep, const NumericsChoice& choice) {
   const NumericsRecord numerics =
       choose_numerics(device, c.config, layout.chunk_tokens, layout.page_tokens, choice);
-  ScheduleOptions options = schedule_options(device.kind(), c.config, numerics, keep);
-  options.packed = c.document_starts.size() > 1;
-  return least_device_bytes(layout, make_step_schedule(layout, options),
-                            kv_shape(c.config, numerics));
+  return StepPlanner(device, c.config, std::vector<DType>(parameter_specs(c.config).size()),
+                     numerics,
+                     {.max_tokens = layout.tokens,
+                      .keep_chunks = keep,
+                      .packed = c.document_starts.size() > 1})
+      .least_page_bytes();
 }
 
 // Contexts that are cut into several parts, with copies that are late, split and out of order.

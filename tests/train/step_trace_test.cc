@@ -92,8 +92,9 @@ TEST(StepTrace, EndsWhereAnInterruptionEndsIt) {
   const RandomCase c = small_case();
   const auto weights = random_weights(*device, c.config, 1);
   ParameterSet gradients(*device, c.config, DType::kF32, "gradients");
-  StepRunner runner(c.config, *weights, gradients, choose_numerics(*device, c.config, 16, 16),
-                    {static_cast<std::int64_t>(c.tokens.size()), 1, false});
+  StepRunner runner =
+      planned_runner(c.config, *weights, gradients, choose_numerics(*device, c.config, 16, 16),
+                     {static_cast<std::int64_t>(c.tokens.size())});
   trace_spans().start();
   int asked = 0;
   EXPECT_THROW(

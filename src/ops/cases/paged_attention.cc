@@ -46,6 +46,28 @@ struct Attention {
   bool sees(std::int64_t t, std::int64_t s) const {
     return visits((t - begin) / P, s / P) && first_visible(t) <= s && s <= t;
   }
+  // Where a document begins within the chunk, the queries before it; else all.
+  DenseKeys dense() const {
+    return {first_visible(begin), document > begin && document < tokens() ? document - begin : T};
+  }
+  AttentionKind kind() const {
+    if (skip > 0) return AttentionKind::kSparse;
+    const DenseKeys d = dense();
+    const bool common = first_visible(begin + d.queries - 1) == d.first;
+    return common && (d.queries == T || d.first < begin) ? AttentionKind::kDense
+                                                         : AttentionKind::kWindow;
+  }
+  // Of the keys of a pass on a device of that kind.
+  std::vector<KeySegment> segments(const Stream& stream, bool backward) const {
+    return cut_keys({.kind = kind(),
+                     .dense = dense(),
+                     .first = first_visible(begin),
+                     .chunk_begin = begin,
+                     .tokens = T,
+                     .page_tokens = P},
+                    paged_attention_cut(stream.kind(), {shape(), backward, exact}));
+  }
+  PagedAttentionShape shape() const { return {T, H, K, C, P, compute}; }
   double visible_pairs() const {
     double n = 0;
     for (std::int64_t t = begin; t < tokens(); ++t)
@@ -92,9 +114,17 @@ struct Lists {
     return {base, slots.data(), 2 * a.P * a.K * a.C * size_of(dtype), a.P, a.K, a.C, dtype};
   }
   VisitsView visits(const Attention& a) const {
-    return {a.begin,         a.query_pages(),      offsets.data(),
-            kv_pages.data(), first_visible.data(), static_cast<std::int64_t>(visited.size()),
-            visited.data(),  back_offsets.data(),  back_queries.data()};
+    return {.kind = a.kind(),
+            .dense = a.dense(),
+            .chunk_begin = a.begin,
+            .query_pages = a.query_pages(),
+            .offsets = offsets.data(),
+            .kv_pages = kv_pages.data(),
+            .first_visible = first_visible.data(),
+            .visited_pages = std::ssize(visited),
+            .visited = visited.data(),
+            .back_offsets = back_offsets.data(),
+            .back_queries = back_queries.data()};
   }
 };
 
@@ -142,7 +172,7 @@ Row attend(const Attention& a, const std::vector<double>& q, const std::vector<d
 
 void add_scratch(Problem& p, const Attention& a) {
   p.scratch("scratch", [a](const Stream& stream) {
-    return paged_attention_scratch_elements(stream, {a.T, a.H, a.K, a.C, a.P, a.compute});
+    return paged_attention_scratch_elements(stream, a.shape());
   });
 }
 
@@ -154,8 +184,15 @@ Problem forward_problem(const Attention& a) {
   p.output("lse", DType::kF32, {a.H, a.T}, a.tolerance(Problem::kTolerance));
   add_scratch(p, a);
   p.run = [a, lists = Lists(a)](Stream& stream, const Bound& v) {
-    paged_attention_forward(stream, {v("q"), pages_of(v, "pool", a, lists), lists.visits(a),
-                                     v("out"), v("lse"), a.scale(), v("scratch")});
+    const std::vector<KeySegment> segments = a.segments(stream, false);
+    paged_attention_forward(stream, {.q_THC = v("q"),
+                                     .kv = pages_of(v, "pool", a, lists),
+                                     .visits = lists.visits(a),
+                                     .out_THC = v("out"),
+                                     .lse_HT = v("lse"),
+                                     .scale = a.scale(),
+                                     .scratch = v("scratch"),
+                                     .segments = segments});
   };
   p.reference = [a](Values& v) {
     for (std::int64_t t = a.begin; t < a.tokens(); ++t)
@@ -241,10 +278,20 @@ Problem backward_problem(const Attention& a, bool checked) {
   p.update("dpool", a.gradient, {a.pages(), a.P, 2, a.K * a.C}, a.gradient_tolerance());
   add_scratch(p, a);
   p.run = [a, lists = Lists(a)](Stream& stream, const Bound& v) {
-    paged_attention_backward(
-        stream, {v("q"), v("out"), v("lse"), v("dout"), pages_of(v, "pool", a, lists),
-                 pages_of(v, "dpool", a, lists), lists.visits(a), v("dq"), a.scale(), v("scratch"),
-                 a.exact, KeyPart{}, kRounding});
+    const std::vector<KeySegment> segments = a.segments(stream, true);
+    paged_attention_backward(stream, {.q_THC = v("q"),
+                                      .out_THC = v("out"),
+                                      .lse_HT = v("lse"),
+                                      .dout_THC = v("dout"),
+                                      .kv = pages_of(v, "pool", a, lists),
+                                      .kv_gradient = pages_of(v, "dpool", a, lists),
+                                      .visits = lists.visits(a),
+                                      .dq_THC = v("dq"),
+                                      .scale = a.scale(),
+                                      .scratch = v("scratch"),
+                                      .exact = a.exact,
+                                      .segments = segments,
+                                      .rounding = kRounding});
   };
   p.reference = [a](Values& v) { backward_reference(a, v); };
   p.flops = 10.0 * static_cast<double>(a.H * a.C) * a.visible_pairs();

@@ -85,18 +85,18 @@ struct TilePlan {
     return m;
   }
 
-  // The visits of a query page to pages of a part, as indices into the lists. Where there are
-  // several parts, each but the last holds whole blocks of the row.
+  // The visits of a query page to pages of a segment, as indices into the lists. Where there are
+  // several segments, each but the last holds whole blocks of the row.
   std::pair<std::int64_t, std::int64_t> visits_of(const VisitsView& v, std::int64_t query_page,
-                                                  const KeyPart& part) const {
+                                                  const KeySegment& segment) const {
     const std::int64_t begin = v.offsets[query_page], end = v.offsets[query_page + 1];
-    if (part.is_all()) return {begin, end};
+    if (segment.is_all()) return {begin, end};
     const auto index = [&](std::int64_t key) {
       const std::int32_t* const at = std::lower_bound(v.kv_pages + begin, v.kv_pages + end,
                                                       (key + page_tokens - 1) / page_tokens);
       return static_cast<std::int64_t>(at - v.kv_pages);
     };
-    return {part.first ? begin : index(part.begin), part.last ? end : index(part.end)};
+    return {segment.first ? begin : index(segment.begin), segment.last ? end : index(segment.end)};
   }
 
   std::int64_t statistics() const { return tokens * query_heads; }

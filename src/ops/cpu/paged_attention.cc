@@ -51,7 +51,7 @@ void hide_columns(float* scores, std::int64_t stride, const TileMask& mask, std:
   }
 }
 
-// What is summed of a row: before the last part, its sum lies in `sums`, its maximum where the
+// What is summed of a row: before the last segment, its sum lies in `sums`, its maximum where the
 // log-sum-exp goes, and its weighted values where the output goes.
 struct Row {
   float *out_C, *lse, *sum;
@@ -70,6 +70,7 @@ Row row_of(const PagedAttentionForward& a, const TilePlan& plan, std::int64_t qu
 
 void forward_tile(const PagedAttentionForward& a, const TilePlan& plan, std::int64_t query_page,
                   std::int64_t tile, float* scratch) {
+  const KeySegment segment = joined(a.segments);
   const std::int64_t C = plan.head_size, P = plan.page_tokens, stride = plan.block_pages * P;
   const std::int64_t queries = plan.queries_of(query_page), heads = plan.heads_of(tile),
                      M = heads * queries;
@@ -81,7 +82,7 @@ void forward_tile(const PagedAttentionForward& a, const TilePlan& plan, std::int
   float* sum_M = maximum_M + plan.tile_rows;
   float* panel = sum_M + plan.tile_rows;
   gather_rows(a.q_THC, query_page * P, queries, first_head, heads, q_MC);
-  if (a.part.first) {
+  if (segment.first) {
     std::fill_n(out_MC, M * C, 0.0f);
     std::fill_n(maximum_M, M, kHidden);
     std::fill_n(sum_M, M, 0.0f);
@@ -95,7 +96,7 @@ void forward_tile(const PagedAttentionForward& a, const TilePlan& plan, std::int
   }
 
   const VisitsView& v = a.visits;
-  const auto [first_visit, end_visit] = plan.visits_of(v, query_page, a.part);
+  const auto [first_visit, end_visit] = plan.visits_of(v, query_page, segment);
   for (std::int64_t i = first_visit; i < end_visit; i += plan.block_pages) {
     const std::int64_t pages = std::min(plan.block_pages, end_visit - i);
     std::int64_t columns = 0;
@@ -141,9 +142,9 @@ void forward_tile(const PagedAttentionForward& a, const TilePlan& plan, std::int
   }
   for (std::int64_t r = 0; r < M; ++r) {
     const Row row = row_of(a, plan, query_page, tile, r);
-    *row.lse = a.part.last ? (maximum_M[r] + std::log2(sum_M[r])) / kLog2E : maximum_M[r];
-    if (!a.part.last) *row.sum = sum_M[r];
-    const float inverse = a.part.last ? 1.0f / sum_M[r] : 1.0f;
+    *row.lse = segment.last ? (maximum_M[r] + std::log2(sum_M[r])) / kLog2E : maximum_M[r];
+    if (!segment.last) *row.sum = sum_M[r];
+    const float inverse = segment.last ? 1.0f / sum_M[r] : 1.0f;
     for (std::int64_t c = 0; c < C; ++c) row.out_C[c] = out_MC[r * C + c] * inverse;
   }
 }
@@ -153,6 +154,7 @@ void forward_tile(const PagedAttentionForward& a, const TilePlan& plan, std::int
 void paged_attention_reserve(Stream&, const PagedAttentionReserve&) {}
 
 void paged_attention_forward(Stream&, const PagedAttentionForward& a) {
+  check_segments(a.segments, chunk_keys(a.visits, a.q_THC.dim(0), a.kv.page_tokens));
   const TilePlan plan(a.q_THC, a.kv);
   LS_CHECK(a.out_THC.shape() == a.q_THC.shape(), "out {} q {}", a.out_THC.shape().to_string(),
            a.q_THC.shape().to_string());

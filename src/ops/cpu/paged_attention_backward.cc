@@ -58,7 +58,8 @@ LS_SIMD_CLONES void round_row(const float* from, std::int64_t n, RowRounding row
 
 class Backward {
  public:
-  explicit Backward(const PagedAttentionBackward& a) : a_(a), plan_(a.q_THC, a.kv) {
+  explicit Backward(const PagedAttentionBackward& a)
+      : a_(a), segment_(joined(a.segments)), plan_(a.q_THC, a.kv) {
     const DType stored = a.kv_gradient.dtype;
     LS_CHECK((stored == DType::kF32 || stored == DType::kBF16) &&
                  a.kv_gradient.page_bytes == plan_.page_tokens * plan_.kv_stride * size_of(stored),
@@ -95,7 +96,7 @@ class Backward {
   }
 
  private:
-  // The visited pages of the part, as indices into the list.
+  // The visited pages of the segment, as indices into the list.
   std::pair<std::int64_t, std::int64_t> visited() const {
     const VisitsView& v = a_.visits;
     const auto index = [&](std::int64_t key) {
@@ -104,8 +105,8 @@ class Backward {
                            (key + plan_.page_tokens - 1) / plan_.page_tokens);
       return static_cast<std::int64_t>(at - v.visited);
     };
-    return {a_.part.first ? 0 : index(a_.part.begin),
-            a_.part.last ? v.visited_pages : index(a_.part.end)};
+    return {segment_.first ? 0 : index(segment_.begin),
+            segment_.last ? v.visited_pages : index(segment_.end)};
   }
 
   // Rows of a tile in the page-major copies [query page][head][query][C].
@@ -121,7 +122,7 @@ class Backward {
                        heads = plan_.heads_of(tile);
     gather_rows(a_.q_THC, first, queries, head, heads, q_ + row * C);
     gather_rows(a_.dout_THC, first, queries, head, heads, dout_ + row * C);
-    if (a_.part.first)
+    if (segment_.first)
       std::fill_n(dq_ + row * C, heads * queries * C, 0.0f);
     else
       gather_rows(a_.dq_THC, first, queries, head, heads, dq_ + row * C);
@@ -249,12 +250,16 @@ class Backward {
   }
 
   const PagedAttentionBackward& a_;
+  KeySegment segment_;
   const TilePlan plan_;
   float *tiles_, *q_, *dout_, *dq_, *delta_, *shares_;
 };
 
 }  // namespace
 
-void paged_attention_backward(Stream&, const PagedAttentionBackward& a) { Backward(a).run(); }
+void paged_attention_backward(Stream&, const PagedAttentionBackward& a) {
+  check_segments(a.segments, chunk_keys(a.visits, a.q_THC.dim(0), a.kv.page_tokens));
+  Backward(a).run();
+}
 
 }  // namespace longstride::ops::cpu

@@ -106,22 +106,18 @@ bool contiguous(const PagesView& pages, std::int64_t first, std::int64_t end) {
 class Call {
  public:
   Call(Stream& stream, const ConstView& q_THC, const PagesView& kv, const VisitsView& visits,
-       const SeenKeys& seen, const KeyCut& cut, const KeyPart& part, float scale,
-       const View& scratch)
+       std::span<const KeySegment> segments, float scale, const View& scratch)
       : stream_(cuda_stream(stream)),
         cudnn_(libraries_of(stream).attention(stream)),
         kv_(kv),
         visits_(visits),
-        seen_(seen),
-        cut_(cut),
-        part_(part),
+        segments_(segments),
         scale_(scale),
         T(q_THC.dim(0)),
         H(q_THC.dim(1)),
         C(q_THC.dim(2)),
         Q(libraries_of(stream).query_lengths().of(T)),
-        documents(seen.queries < T) {
-    if (documents) cut_ = cut_with_documents(cut, visits.chunk_begin + T - seen.first);
+        documents(visits.dense.queries < T) {
     float* at = scratch.as<float>();
     const auto take = [&](std::int64_t floats) { return std::exchange(at, at + floats); };
     const std::int64_t most = filled_up(T);
@@ -147,30 +143,23 @@ class Call {
   CudnnAttention& cudnn() const { return cudnn_; }
 
   // Keys of zeros behind the segment's.
-  std::int64_t zero_keys(const KeyPart& s) const { return s.last ? Q - T : 0; }
-  RunShape shape(const KeyPart& s) const {
+  std::int64_t zero_keys(const KeySegment& s) const { return s.last ? Q - T : 0; }
+  RunShape shape(const KeySegment& s) const {
     return {Q,     s.end - s.begin + zero_keys(s), H, kv_.kv_heads, C, kv_.token_stride(), s.last,
             scale_};
   }
   bool supported(Pass pass) const {
     // Where documents begin and little is before the chunk, one call of our kernels does it all.
-    bool good = !documents || cut_.own_apart;
-    each_segment([&](const KeyPart& s) {
-      if (is_ours(s)) return;
+    bool good = !documents || !segments_.front().is_all();
+    for (const KeySegment& s : segments_) {
+      if (is_ours(s)) continue;
       good = good &&
              (s.end + zero_keys(s) - s.begin / kv_.page_tokens * kv_.page_tokens) *
                      kv_.token_stride() <=
                  segment_elements() &&
              cudnn_.supports(shape(s), pass);
-    });
+    }
     return good;
-  }
-  template <class F>
-  void each_segment(const F& f) const {
-    for_key_parts(seen_.first, visits_.chunk_begin, T, kv_.page_tokens, cut_,
-                  [&](const KeyPart& s) {
-                    if (s.begin >= part_.begin && s.end <= part_.end) f(s);
-                  });
   }
 
   // x, or a copy of its own that is filled up.
@@ -184,27 +173,28 @@ class Call {
   }
 
   // Whether our kernels compute the segment.
-  bool is_ours(const KeyPart& s) const { return s.uneven || (documents && s.last); }
+  bool is_ours(const KeySegment& s) const { return s.uneven || (documents && s.last); }
   // Queries that see some of the segment, and those that have a sum from the segments before it.
-  std::int64_t queries_of(const KeyPart& s) const { return s.last ? T : seen_.queries; }
-  std::int64_t queries_before(const KeyPart& s) const { return s.first ? 0 : seen_.queries; }
+  std::int64_t queries_of(const KeySegment& s) const { return s.last ? T : visits_.dense.queries; }
+  std::int64_t queries_before(const KeySegment& s) const {
+    return s.first ? 0 : visits_.dense.queries;
+  }
 
   // The call for such a segment: its results go where cuDNN's go.
   template <class Args>
-  Args ours(const Args& all, const KeyPart& s, PartVisits& visits) const {
+  Args ours(const Args& all, const KeySegment& s, SegmentVisits& visits) const {
     if (s.uneven)
-      visits.build_before(visits_, T, kv_.page_tokens, seen_, s.end);
+      visits.build_before(visits_, T, kv_.page_tokens, s.end);
     else
       visits.build_own(visits_, T, kv_.page_tokens);
     Args call = all;
     call.visits = visits.view();
     call.scratch = own_scratch_;
-    call.part = {};
     return call;
   }
 
   // The segment's keys, one after another; its values follow each key.
-  const bf16* keys(const KeyPart& s) const {
+  const bf16* keys(const KeySegment& s) const {
     const std::int64_t P = kv_.page_tokens, first = s.begin / P, end = ceil_div(s.end, P);
     const std::int64_t skipped = s.begin % P * kv_.token_stride();
     const std::int64_t zeros = zero_keys(s) * kv_.token_stride();
@@ -220,10 +210,10 @@ class Call {
   }
   // Where the segment's key gradients go: the run that add_gradients adds, from the page's start
   // on.
-  bf16* gradients_of(const KeyPart& s) const {
+  bf16* gradients_of(const KeySegment& s) const {
     return gradients + s.begin % kv_.page_tokens * kv_.token_stride();
   }
-  void add_gradients(const KeyPart& s, const PagesView& to, std::uint64_t rounding) const {
+  void add_gradients(const KeySegment& s, const PagesView& to, std::uint64_t rounding) const {
     const std::int64_t P = kv_.page_tokens, first = s.begin / P, end = ceil_div(s.end, P);
     const std::int64_t skipped = s.begin % P * kv_.token_stride();
     // The keys before the segment's first in its first page get nothing.
@@ -251,9 +241,7 @@ class Call {
   CudnnAttention& cudnn_;
   const PagesView& kv_;
   const VisitsView& visits_;
-  SeenKeys seen_;
-  KeyCut cut_;
-  KeyPart part_;
+  std::span<const KeySegment> segments_;
   float scale_;
   std::array<bf16*, 3> filled_;
   bf16* staged_;
@@ -296,12 +284,10 @@ void reserve_segmented_attention(Stream& stream, const PagedAttentionReserve& a)
   reserve(s.tokens, true, backward);
 }
 
-bool segmented_attention_forward(Stream& stream, const PagedAttentionForward& a,
-                                 const SeenKeys& seen) {
-  const Call call(stream, a.q_THC, a.kv, a.visits, seen, segment_cut(false, a.exact), a.part,
-                  a.scale, a.scratch);
+bool segmented_attention_forward(Stream& stream, const PagedAttentionForward& a) {
+  const Call call(stream, a.q_THC, a.kv, a.visits, a.segments, a.scale, a.scratch);
   if (!call.supported(Pass::kForward)) return false;
-  const auto merge = [&](const KeyPart& s) {
+  const auto merge = [&](const KeySegment& s) {
     merge_attention(stream, {.partial_THC = call.partial,
                              .partial_lse_HT = call.partial_lse,
                              .sum_THC = call.sum,
@@ -316,13 +302,14 @@ bool segmented_attention_forward(Stream& stream, const PagedAttentionForward& a,
   };
   const bool whole = call.Q == call.T;
   const bf16* q = call.filled(a.q_THC, 0);
-  call.each_segment([&](const KeyPart& s) {
+  for (const KeySegment& s : a.segments) {
     if (call.is_ours(s)) {
-      PagedAttentionForward ours = call.ours(a, s, libraries_of(stream).part_visits());
+      PagedAttentionForward ours = call.ours(a, s, libraries_of(stream).segment_visits());
       ours.out_THC = View(call.partial, DType::kBF16, a.out_THC.shape());
       ours.lse_HT = View(call.partial_lse, DType::kF32, a.lse_HT.shape());
       matrix_attention_forward(stream, ours);
-      return merge(s);
+      merge(s);
+      continue;
     }
     const bf16* k = call.keys(s);
     const bool single = whole && s.is_all();
@@ -332,14 +319,12 @@ bool segmented_attention_forward(Stream& stream, const PagedAttentionForward& a,
                                          .out = single ? a.out_THC.data() : call.partial,
                                          .lse = single ? a.lse_HT.as<float>() : call.partial_lse});
     if (!single) merge(s);
-  });
+  }
   return true;
 }
 
-bool segmented_attention_backward(Stream& stream, const PagedAttentionBackward& a,
-                                  const SeenKeys& seen) {
-  const Call call(stream, a.q_THC, a.kv, a.visits, seen, segment_cut(true, a.exact), a.part,
-                  a.scale, a.scratch);
+bool segmented_attention_backward(Stream& stream, const PagedAttentionBackward& a) {
+  const Call call(stream, a.q_THC, a.kv, a.visits, a.segments, a.scale, a.scratch);
   const Pass pass = a.exact ? Pass::kExactBackward : Pass::kFastBackward;
   if (!call.supported(pass)) return false;
   const float* lse = a.lse_HT.as<float>();
@@ -350,12 +335,12 @@ bool segmented_attention_backward(Stream& stream, const PagedAttentionBackward& 
                           .tokens = call.T,
                           .to_tokens = call.Q,
                           .heads = call.H,
-                          .queries = seen.queries});
+                          .queries = a.visits.dense.queries});
     lse = call.partial_lse;
   }
   const bf16 *q = call.filled(a.q_THC, 0), *out = call.filled(a.out_THC, 1),
              *dout = call.filled(a.dout_THC, 2);
-  const auto add = [&](const KeyPart& s) {
+  const auto add = [&](const KeySegment& s) {
     const std::int64_t row = call.H * call.C;
     add_dq(stream, {.partial = call.partial,
                     .sum = call.sum,
@@ -363,12 +348,13 @@ bool segmented_attention_backward(Stream& stream, const PagedAttentionBackward& 
                     .elements = call.queries_of(s) * row,
                     .elements_before = call.queries_before(s) * row});
   };
-  call.each_segment([&](const KeyPart& s) {
+  for (const KeySegment& s : a.segments) {
     if (call.is_ours(s)) {
-      PagedAttentionBackward ours = call.ours(a, s, libraries_of(stream).part_visits());
+      PagedAttentionBackward ours = call.ours(a, s, libraries_of(stream).segment_visits());
       ours.dq_THC = View(call.partial, DType::kBF16, a.dq_THC.shape());
       matrix_attention_backward(stream, ours);
-      return add(s);
+      add(s);
+      continue;
     }
     const bf16* k = call.keys(s);
     bf16* dk = call.gradients_of(s);
@@ -386,7 +372,7 @@ bool segmented_attention_backward(Stream& stream, const PagedAttentionBackward& 
                           pass);
     call.add_gradients(s, a.kv_gradient, a.rounding);
     if (!single) add(s);
-  });
+  }
   return true;
 }
 

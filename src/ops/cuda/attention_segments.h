@@ -1,11 +1,8 @@
-// Attention of a chunk over one contiguous range of keys, in segments: cuDNN computes each, partial
-// results are merged by their log-sum-exps. Segments end at fixed multiples of tokens, so
-// that nothing but the record decides the order of arithmetic; the last one includes the chunk's
-// own keys (forward) or is nothing else (backward).
+// Dense attention of a chunk, segment by segment: cuDNN computes each, partial results are merged
+// by their log-sum-exps.
 #pragma once
 
 #include "ops/paged_attention.h"
-#include "tensor/seen_keys.h"
 
 namespace longstride::ops::cuda {
 
@@ -30,10 +27,8 @@ std::int64_t segmented_attention_scratch_elements(const PagedAttentionShape& sha
 // Makes cuDNN's plans for the largest segments, and with them the workspace that all share.
 void reserve_segmented_attention(Stream& stream, const PagedAttentionReserve& args);
 // False, with nothing done, where cuDNN does not take the shapes, or documents begin within the
-// chunk and not enough is before it to be cut.
-bool segmented_attention_forward(Stream& stream, const PagedAttentionForward& args,
-                                 const SeenKeys& seen);
-bool segmented_attention_backward(Stream& stream, const PagedAttentionBackward& args,
-                                  const SeenKeys& seen);
+// chunk and all keys are one segment.
+bool segmented_attention_forward(Stream& stream, const PagedAttentionForward& args);
+bool segmented_attention_backward(Stream& stream, const PagedAttentionBackward& args);
 
 }  // namespace longstride::ops::cuda

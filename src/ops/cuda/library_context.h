@@ -11,7 +11,7 @@
 #include "ops/cuda/attention_cudnn.h"
 #include "ops/cuda/attention_lengths.h"
 #include "ops/cuda/gemm_plans.h"
-#include "tensor/seen_keys.h"
+#include "tensor/segment_visits.h"
 
 namespace longstride::ops::cuda {
 
@@ -33,7 +33,7 @@ class LibraryContext final : public longstride::cuda::StreamExtension {
     if (!attention_) attention_ = std::make_unique<CudnnAttention>(stream);
     return *attention_;
   }
-  PartVisits& part_visits() { return part_visits_; }
+  SegmentVisits& segment_visits() { return segment_visits_; }
   QueryLengths& query_lengths() { return query_lengths_; }
 
  private:
@@ -41,7 +41,7 @@ class LibraryContext final : public longstride::cuda::StreamExtension {
   void* workspace_ = nullptr;
   GemmPlans gemms_;
   std::unique_ptr<CudnnAttention> attention_;
-  PartVisits part_visits_;
+  SegmentVisits segment_visits_;
   QueryLengths query_lengths_;
 };
 

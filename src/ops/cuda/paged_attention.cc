@@ -1,11 +1,13 @@
-// Paged attention on CUDA: which engine computes what. BF16 over all keys from one on goes to cuDNN
-// in segments (the first of a document that began between them to ours); other BF16 (windows,
-// documents within a chunk, sparse lists, no cuDNN) to our kernels for the matrix units; F32 and
-// odd head sizes to plain ones.
+// Paged attention on CUDA: which engine computes what. Dense BF16, where every query attends from
+// one common first key to itself, goes to cuDNN segment by segment (the first keys of a document
+// that began between two segments go to our kernels). Other BF16 (windows, documents within a
+// chunk, sparse lists, no cuDNN) goes to our kernels for the matrix units; F32 and odd head sizes
+// go to plain kernels.
 #include "ops/paged_attention.h"
 
 #include <algorithm>
 
+#include "ops/cuda/attention_cudnn.h"
 #include "ops/cuda/attention_matrix.h"
 #include "ops/cuda/attention_plain.h"
 #include "ops/cuda/attention_segments.h"
@@ -18,16 +20,15 @@ bool fits_cudnn(DType compute, std::int64_t head_size) {
   return compute == DType::kBF16 && head_size % 8 == 0 && head_size <= 256;
 }
 
-// What the queries see, where cuDNN may compute that.
+// Whether cuDNN may compute it.
 template <class Args>
-std::optional<SeenKeys> seen_for_cudnn(const Args& a) {
-  if (!fits_cudnn(a.q_THC.dtype(), a.kv.head_size)) return std::nullopt;
-  return seen_keys(a.visits, a.q_THC.dim(0), a.kv.page_tokens);
+bool is_for_cudnn(const Args& a) {
+  return a.visits.kind == AttentionKind::kDense && fits_cudnn(a.q_THC.dtype(), a.kv.head_size);
 }
 
 // Our own kernels take everything at once.
-void refuse_parts(const KeyPart& part) {
-  if (!part.is_all())
+void refuse_some(std::span<const KeySegment> segments) {
+  if (!joined(segments).is_all())
     throw Error(
         "pages of a dense layer can be brought to the GPU in parts only where cuDNN computes "
         "its attention, and cuDNN is missing or does not take this shape",
@@ -37,7 +38,7 @@ void refuse_parts(const KeyPart& part) {
 }  // namespace
 
 KeyCut paged_attention_cut(const PagedAttentionPass& pass) {
-  return fits_cudnn(pass.shape.compute, pass.shape.head_size)
+  return fits_cudnn(pass.shape.compute, pass.shape.head_size) && cudnn_version() != "none"
              ? segment_cut(pass.backward, pass.exact)
              : KeyCut{};
 }
@@ -56,18 +57,18 @@ void paged_attention_reserve(Stream& stream, const PagedAttentionReserve& a) {
 }
 
 void paged_attention_forward(Stream& stream, const PagedAttentionForward& a) {
-  if (const auto seen = seen_for_cudnn(a); seen && segmented_attention_forward(stream, a, *seen))
-    return;
-  refuse_parts(a.part);
+  check_segments(a.segments, chunk_keys(a.visits, a.q_THC.dim(0), a.kv.page_tokens));
+  if (is_for_cudnn(a) && segmented_attention_forward(stream, a)) return;
+  refuse_some(a.segments);
   if (fits_matrix_attention(a.q_THC.dtype(), a.kv.head_size))
     return matrix_attention_forward(stream, a);
   plain_attention_forward(stream, a);
 }
 
 void paged_attention_backward(Stream& stream, const PagedAttentionBackward& a) {
-  if (const auto seen = seen_for_cudnn(a); seen && segmented_attention_backward(stream, a, *seen))
-    return;
-  refuse_parts(a.part);
+  check_segments(a.segments, chunk_keys(a.visits, a.q_THC.dim(0), a.kv.page_tokens));
+  if (is_for_cudnn(a) && segmented_attention_backward(stream, a)) return;
+  refuse_some(a.segments);
   if (fits_matrix_attention(a.q_THC.dtype(), a.kv.head_size))
     return matrix_attention_backward(stream, a);
   plain_attention_backward(stream, a);

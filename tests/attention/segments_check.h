@@ -1,4 +1,4 @@
-// Attention called part by part, with nothing but noise where the pages of other parts are, against
+// Attention called segment by segment, with noise where the pages of other segments are, against
 // one call for everything: the same bits. For any device.
 //   T queries   H heads   K KV heads   C head size   P tokens of a page
 #pragma once
@@ -15,18 +15,18 @@
 
 namespace longstride {
 
-struct PartsCase {
+struct SegmentsCase {
   SequenceLayout layout;  // the last chunk attends
   std::int64_t H = 4, K = 2, C = 16;
   DType compute = DType::kF32, gradient = DType::kF32;
   bool exact = true;
   std::int64_t window = 0;
-  std::size_t least_parts = 2;
+  std::size_t least_segments = 2;
 };
 
-class PartsCheck {
+class SegmentsCheck {
  public:
-  PartsCheck(Device& device, const PartsCase& c) : device_(device), case_(c) {
+  SegmentsCheck(Device& device, const SegmentsCase& c) : device_(device), case_(c) {
     chunk_ = c.layout.chunks() - 1;
     T_ = c.layout.chunk_size(chunk_);
     visits_.reserve(c.layout);
@@ -42,11 +42,11 @@ class PartsCheck {
   }
 
   void run() {
-    const Result whole = pass(false), parts = pass(true);
-    EXPECT_EQ(whole.out, parts.out);
-    EXPECT_EQ(whole.lse, parts.lse);
-    EXPECT_EQ(whole.dq, parts.dq);
-    EXPECT_EQ(whole.gradients, parts.gradients);
+    const Result whole = pass(false), apart = pass(true);
+    EXPECT_EQ(whole.out, apart.out);
+    EXPECT_EQ(whole.lse, apart.lse);
+    EXPECT_EQ(whole.dq, apart.dq);
+    EXPECT_EQ(whole.gradients, apart.gradients);
   }
 
  protected:
@@ -85,52 +85,51 @@ class PartsCheck {
             case_.C,
             pool.dtype()};
   }
-  // f(part, table) for the parts, or once for everything.
+  std::vector<KeySegment> segments(bool backward) const {
+    return cut_keys(case_.layout.keys(chunk_, case_.window),
+                    ops::paged_attention_cut(device_.kind(), {shape(), backward, case_.exact}));
+  }
+  // f(segments, table) for one segment after the other, or once for all.
   template <class F>
-  void each(bool in_parts, bool backward, const F& f) {
-    if (!in_parts) return f(KeyPart{}, slots_);
-    KeyCut cut = ops::paged_attention_cut(device_.kind(), {shape(), backward, case_.exact});
-    const std::int64_t begin = case_.layout.chunk_begin(chunk_), P = case_.layout.page_tokens,
-                       first = case_.layout.first_visible(begin, 0);
-    if (case_.layout.tokens_before_documents(chunk_) < T_)
-      cut = cut_with_documents(cut, begin + T_ - first);
-    std::size_t count = 0;
-    for_key_parts(first, begin, T_, P, cut, [&](const KeyPart& part) {
-      ++count;
+  void each(bool apart, bool backward, const F& f) {
+    const std::int64_t P = case_.layout.page_tokens;
+    const std::vector<KeySegment> all = segments(backward);
+    EXPECT_GE(all.size(), case_.least_segments);
+    if (!apart) return f(std::span(all), slots_);
+    for (const KeySegment& segment : all) {
       std::vector<std::int32_t> table(slots_.size(), noise_);
-      for (std::int64_t page = part.begin / P; page * P < part.end; ++page)
+      for (std::int64_t page = segment.begin / P; page * P < segment.end; ++page)
         table[static_cast<std::size_t>(page)] = slots_[static_cast<std::size_t>(page)];
-      f(part, table);
-    });
-    EXPECT_GE(count, case_.least_parts);
+      f(std::span(&segment, 1), table);
+    }
   }
   ops::PagedAttentionShape shape() const {
     return {T_, case_.H, case_.K, case_.C, case_.layout.page_tokens, case_.compute};
   }
 
-  Result pass(bool in_parts) {
+  Result pass(bool apart) {
     const View out = make(case_.compute, q_.shape()), dq = make(case_.compute, q_.shape()),
                lse = make(DType::kF32, {case_.H, T_}),
                gradients = make(case_.gradient, page_shape_);
     const View scratch =
         make(DType::kF32, {ops::paged_attention_scratch_elements(device_.stream(), shape())});
     Stream& stream = device_.stream();
-    each(in_parts, false, [&](const KeyPart& part, const std::vector<std::int32_t>& table) {
+    each(apart, false, [&](std::span<const KeySegment> segments, const auto& table) {
       ops::paged_attention_forward(stream, {q_, pages(kv_, table), visits_.view(), out, lse, 0.25f,
-                                            scratch, case_.exact, part});
+                                            scratch, case_.exact, segments});
     });
-    each(in_parts, true, [&](const KeyPart& part, const std::vector<std::int32_t>& table) {
+    each(apart, true, [&](std::span<const KeySegment> segments, const auto& table) {
       ops::paged_attention_backward(
           stream, {q_, out, lse, dout_, pages(kv_, table), pages(gradients, table), visits_.view(),
-                   dq, 0.25f, scratch, case_.exact, part, 17});
+                   dq, 0.25f, scratch, case_.exact, segments, 17});
     });
-    // Without the page that stands for those of other parts.
+    // Without the page that stands for those of other apart.
     return {bytes(out, out.bytes()), bytes(lse, lse.bytes()), bytes(dq, dq.bytes()),
             bytes(gradients, gradients.bytes() / pool_pages_ * (pool_pages_ - 1))};
   }
 
   Device& device_;
-  PartsCase case_;
+  SegmentsCase case_;
   std::int64_t chunk_ = 0, T_ = 0, pool_pages_ = 0;
   VisitLists visits_;
   Shape page_shape_;

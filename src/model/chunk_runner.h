@@ -1,5 +1,7 @@
-// Runs the tasks of a schedule on a device: the same code records shapes (no pages, no data) and
-// trains.
+// Runs the tasks of a schedule on a device: the same code records shapes (on ShapesPages and the
+// device of shapes) and trains.
+//
+// Not thread-safe: the thread that runs the step owns it.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +13,8 @@
 #include "model/chunk.h"
 #include "model/layer.h"
 #include "model/parameters.h"
-#include "pages/kv_store.h"
+#include "model/retained_activations.h"
+#include "pages/page_store.h"
 #include "schedule/numerics.h"
 #include "schedule/step_schedule.h"
 #include "tensor/token_rows.h"
@@ -36,16 +39,15 @@ struct RunnerContext {
   const ModelParameters& gradients;
   ConstView frequencies;  // F64 [C/2]
   double attention_factor = 1.0;
-  bool rebuild_feed_forward = false;
+  const RetainedActivations& retained;
 };
 
 class ChunkRunner {
  public:
-  // `store` is null in a recording pass.
-  ChunkRunner(const RunnerContext& context, Workspace& workspace, KvStore* store)
+  ChunkRunner(const RunnerContext& context, Workspace& workspace, PageStore& pages)
       : context_(context),
         workspace_(workspace),
-        store_(store),
+        pages_(pages),
         compute_(context.numerics.compute == "bf16" ? DType::kBF16 : DType::kF32) {}
 
   // Room for any sequence of up to this layout's tokens.
@@ -74,17 +76,21 @@ class ChunkRunner {
   std::span<const float> losses() const { return all_losses_; }
 
  private:
-  // A chunk that is under way: its inputs, RoPE tables, residual stream and kept activations.
+  // A chunk that is under way: its RoPE tables, residual stream and retained activations.
   struct Chunk {
     std::int64_t index = -1;
     Lease cos_TN, sin_TN;
-    Lease stream_TD;                // the residual stream; from the head on, its gradient
-    std::vector<KeptLayer> layers;  // filled by forward tasks with keep
+    Lease stream_TD;  // the residual stream; from the head on, its gradient
+    std::vector<LayerActivations> layers;
   };
   Chunk& chunk_of(const Task& task);
   void end_chunk(Chunk& chunk);
   ChunkContext context_of(const Chunk& chunk) const;
   LayerPass pass_of(const ChunkContext& ctx, const Task& task);
+  // Where a layer's input lies that outlives its episode.
+  View input_place(std::int64_t chunk, std::int64_t layer) const;
+  // The layer's activations, with those that an earlier episode retained.
+  LayerActivations& activations_of(Chunk& chunk, const Task& task) const;
   void embed(const Task& task);
   void layer_forward_task(const Task& task);
   void head(const Task& task);
@@ -95,7 +101,7 @@ class ChunkRunner {
 
   RunnerContext context_;
   Workspace& workspace_;
-  KvStore* store_;
+  PageStore& pages_;
   DType compute_;
   SequenceLayout layout_;
   SequenceInput input_;

@@ -1,4 +1,4 @@
-#include "tensor/seen_keys.h"
+#include "tensor/segment_visits.h"
 
 #include <algorithm>
 
@@ -6,24 +6,8 @@
 
 namespace longstride {
 
-std::optional<SeenKeys> seen_keys(const VisitsView& v, std::int64_t tokens,
-                                  std::int64_t page_tokens) {
-  if (tokens == 0) return std::nullopt;
-  const std::int64_t* const end = v.first_visible + tokens;
-  SeenKeys seen{v.first_visible[0], tokens};
-  if (end[-1] != seen.first)
-    seen.queries = std::lower_bound(v.first_visible, end, v.chunk_begin) - v.first_visible;
-  if (seen.queries == 0 || v.first_visible[seen.queries - 1] != seen.first) return std::nullopt;
-  // Every page between the first key of its first query and its own is visited.
-  for (std::int64_t q = 0; q < v.query_pages; ++q) {
-    const std::int64_t own = v.chunk_begin / page_tokens + q,
-                       first = v.first_visible[q * page_tokens] / page_tokens;
-    if (v.offsets[q + 1] - v.offsets[q] != own - first + 1) return std::nullopt;
-  }
-  return seen;
-}
-
-void PartVisits::build_own(const VisitsView& v, std::int64_t tokens, std::int64_t page_tokens) {
+void SegmentVisits::build_own(const VisitsView& v, std::int64_t tokens, std::int64_t page_tokens) {
+  lists_.kind = AttentionKind::kWindow;
   lists_.chunk_begin = v.chunk_begin;
   lists_.first_visible.clear();
   for (std::int64_t t = 0; t < tokens; ++t)
@@ -31,8 +15,10 @@ void PartVisits::build_own(const VisitsView& v, std::int64_t tokens, std::int64_
   lists_.list_pages(page_tokens, v.chunk_begin / page_tokens);
 }
 
-void PartVisits::build_before(const VisitsView& v, std::int64_t tokens, std::int64_t page_tokens,
-                              const SeenKeys& seen, std::int64_t end) {
+void SegmentVisits::build_before(const VisitsView& v, std::int64_t tokens, std::int64_t page_tokens,
+                                 std::int64_t end) {
+  const DenseKeys& seen = v.dense;
+  lists_.kind = AttentionKind::kWindow;
   LS_CHECK(end % page_tokens == 0 && end <= v.chunk_begin && seen.first < end,
            "keys {} to {} of a chunk at {}, pages of {}", seen.first, end, v.chunk_begin,
            page_tokens);

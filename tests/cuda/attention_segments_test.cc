@@ -1,4 +1,4 @@
-#include "tests/attention/parts_check.h"
+#include "tests/attention/segments_check.h"
 #include "tests/cuda/gpu_fixture.h"
 
 namespace longstride {
@@ -11,7 +11,8 @@ TEST_F(AttentionParts, TheSameBits) {
     const SequenceLayout layout{
         32'768 * 2 + 300, 512, 128,
         start == 0 ? std::vector<std::int64_t>{0} : std::vector<std::int64_t>{0, start}};
-    PartsCheck(gpu(), {.layout = layout, .H = 4, .K = 1, .C = 64, .compute = DType::kBF16}).run();
+    SegmentsCheck(gpu(), {.layout = layout, .H = 4, .K = 1, .C = 64, .compute = DType::kBF16})
+        .run();
   }
 }
 
@@ -21,12 +22,12 @@ TEST_F(AttentionParts, TheSameBitsWhereDocumentsBegin) {
        {std::vector<std::int64_t>{0, begin + 150, begin + 200},
         std::vector<std::int64_t>{0, 33'001, begin + 1}, std::vector<std::int64_t>{0, tokens - 1}})
     for (const DType gradient : {DType::kF32, DType::kBF16})
-      PartsCheck(gpu(), {.layout = {tokens, 512, 128, starts},
-                         .H = 4,
-                         .K = 1,
-                         .C = 64,
-                         .compute = DType::kBF16,
-                         .gradient = gradient})
+      SegmentsCheck(gpu(), {.layout = {tokens, 512, 128, starts},
+                            .H = 4,
+                            .K = 1,
+                            .C = 64,
+                            .compute = DType::kBF16,
+                            .gradient = gradient})
           .run();
 }
 

@@ -1,4 +1,4 @@
-#include "train/chunk_runner.h"
+#include "model/chunk_runner.h"
 
 #include <algorithm>
 #include <cmath>
@@ -73,17 +73,10 @@ ChunkContext ChunkRunner::context_of(const Chunk& chunk) const {
           chunk.cos_TN.view(),
           chunk.sin_TN.view(),
           compute_,
-          context_.numerics.determinism == "exact",
-          context_.rebuild_feed_forward};
+          context_.numerics.determinism == "exact"};
 }
 
 LayerPass ChunkRunner::pass_of(const ChunkContext& ctx, const Task& task) {
-  const LayerParameters& weights = context_.weights.layers[static_cast<std::size_t>(task.layer)];
-  if (store_ == nullptr) {
-    PagesView shapes;
-    shapes.page_tokens = layout_.page_tokens;
-    return {ctx, weights, shapes, {}};
-  }
   // Layers of one kind share a chunk's lists.
   const std::int64_t window = context_.config.windows[static_cast<std::size_t>(task.layer)];
   if (visits_chunk_ != task.chunk || visits_window_ != window) {
@@ -91,12 +84,49 @@ LayerPass ChunkRunner::pass_of(const ChunkContext& ctx, const Task& task) {
     visits_chunk_ = task.chunk;
     visits_window_ = window;
   }
-  return {ctx,
-          weights,
-          store_->kv(task.layer),
-          visits_.view(),
-          {store_, &task},
-          mixed(mixed(input_.rounding, task.layer), task.chunk)};
+  LayerPass pass{
+      .ctx = ctx,
+      .weights = context_.weights.layers[static_cast<std::size_t>(task.layer)],
+      .task = task,
+      .pages = pages_,
+      .visits = visits_.view(),
+      .places = context_.retained.places(task.chunk, task.layer, ctx.tokens, task.lasting),
+      .rounding = mixed(mixed(input_.rounding, task.layer), task.chunk)};
+  if (task.output_lasts) pass.output_place = input_place(task.chunk, task.layer + 1);
+  return pass;
+}
+
+View ChunkRunner::input_place(std::int64_t chunk, std::int64_t layer) const {
+  return context_.retained.places(chunk, layer, layout_.chunk_size(chunk), {Retained::kInput})
+      .input_TD;
+}
+
+LayerActivations& ChunkRunner::activations_of(Chunk& chunk, const Task& task) const {
+  LayerActivations& here = chunk.layers[static_cast<std::size_t>(task.layer)];
+  Retention missing;
+  const auto look_for = [&](Retained which, const Lease& tensor) {
+    if (task.held.has(which) && !tensor.present()) missing = missing | Retention{which};
+  };
+  look_for(Retained::kInput, here.input_TD);
+  look_for(Retained::kQ, here.q_THC);
+  look_for(Retained::kAttention, here.attention_THC);
+  look_for(Retained::kMid, here.mid_TD);
+  look_for(Retained::kGate, here.gate_TF);
+  look_for(Retained::kUp, here.up_TF);
+  const LayerPlaces found =
+      context_.retained.places(chunk.index, task.layer, layout_.chunk_size(chunk.index), missing);
+  const auto add = [](Lease& tensor, const View& place) {
+    if (place.present()) tensor = Lease(place);
+  };
+  add(here.input_TD, found.input_TD);
+  add(here.q_THC, found.q_THC);
+  add(here.k_TKC, found.k_TKC);
+  add(here.attention_THC, found.attention_THC);
+  add(here.lse_HT, found.lse_HT);
+  add(here.mid_TD, found.mid_TD);
+  add(here.gate_TF, found.gate_TF);
+  add(here.up_TF, found.up_TF);
+  return here;
 }
 
 void ChunkRunner::embed(const Task& task) {
@@ -104,24 +134,28 @@ void ChunkRunner::embed(const Task& task) {
   chunk.index = task.chunk;
   const std::int64_t begin = layout_.chunk_begin(task.chunk), T = layout_.chunk_size(task.chunk),
                      N = context_.config.head_size / 2;
+  Device& device = context_.device;
   chunk.cos_TN = workspace_.take("cos", DType::kF32, {T, N});
   chunk.sin_TN = workspace_.take("sin", DType::kF32, {T, N});
-  chunk.stream_TD = workspace_.take("residual", compute_, {T, context_.config.hidden_size});
-  const Lease positions_T = workspace_.take("positions", DType::kI64, {T});
-  const Lease tokens_T = workspace_.take("tokens", DType::kI32, {T});
-  if (store_ != nullptr) {
+  {
+    const Lease positions_T = workspace_.take("positions", DType::kI64, {T});
     positions_.clear();
     for (std::int64_t t = begin; t < begin + T; ++t)
       positions_.push_back(input_.first_position + t - layout_.document_start(t));
-    context_.device.copy_from_host(positions_T.view().data(), positions_.data(),
-                                   T * size_of(DType::kI64));
-    context_.device.copy_from_host(tokens_T.view().data(), input_.tokens.data() + begin,
-                                   T * size_of(DType::kI32));
+    device.copy_from_host(positions_T.view().data(), positions_.data(), T * size_of(DType::kI64));
+    ops::rope_tables(device.stream(), {positions_T, context_.frequencies, chunk.cos_TN,
+                                       chunk.sin_TN, context_.attention_factor});
   }
-  Stream& stream = context_.device.stream();
-  ops::rope_tables(stream, {positions_T, context_.frequencies, chunk.cos_TN, chunk.sin_TN,
-                            context_.attention_factor});
-  ops::embedding_forward(stream, {tokens_T, context_.weights.embedding, chunk.stream_TD});
+  if (task.output) {
+    chunk.stream_TD = task.output_lasts
+                          ? Lease(input_place(task.chunk, 0))
+                          : workspace_.take("residual", compute_, {T, context_.config.hidden_size});
+    const Lease tokens_T = workspace_.take("tokens", DType::kI32, {T});
+    device.copy_from_host(tokens_T.view().data(), input_.tokens.data() + begin,
+                          T * size_of(DType::kI32));
+    ops::embedding_forward(device.stream(),
+                           {tokens_T, context_.weights.embedding, chunk.stream_TD});
+  }
   chunk.layers.resize(static_cast<std::size_t>(context_.config.layers));
   chunks_.push_back(std::move(chunk));
 }
@@ -129,15 +163,17 @@ void ChunkRunner::embed(const Task& task) {
 void ChunkRunner::layer_forward_task(const Task& task) {
   Chunk& chunk = chunk_of(task);
   const ChunkContext ctx = context_of(chunk);
-  if (store_ != nullptr) store_->enter(task);
+  pages_.enter(task);
   const LayerPass pass = pass_of(ctx, task);
   if (task.append) layer_store_kv(pass, chunk.stream_TD);
-  if (!task.only_kv) {
-    KeptLayer* kept = task.keep ? &chunk.layers[static_cast<std::size_t>(task.layer)] : nullptr;
-    chunk.stream_TD = layer_forward(pass, std::move(chunk.stream_TD), kept);
-  }
-  if (store_ != nullptr) store_->leave(task);
-  if (task.only_kv) end_chunk(chunk);
+  LayerActivations& held = activations_of(chunk, task);
+  // Once the backward pass is under way, the stream is a gradient.
+  Lease x_TD;
+  if (!task.held.has(Retained::kInput)) x_TD = std::move(chunk.stream_TD);
+  Lease output_TD = layer_forward(pass, std::move(x_TD), held);
+  if (task.output) chunk.stream_TD = std::move(output_TD);
+  pages_.leave(task);
+  if (task.append && !task.output) end_chunk(chunk);  // the first time, and nothing follows
 }
 
 void ChunkRunner::head(const Task& task) {
@@ -145,10 +181,6 @@ void ChunkRunner::head(const Task& task) {
   const ChunkContext ctx = context_of(chunk);
   const HeadPass pass{ctx, context_.weights, context_.gradients, context_.numerics.head_block_rows,
                       scale_};
-  if (store_ == nullptr) {
-    chunk.stream_TD = head_forward_backward(pass, std::move(chunk.stream_TD), {});
-    return;
-  }
   const auto targets = input_.targets.subspan(static_cast<std::size_t>(ctx.begin),
                                               static_cast<std::size_t>(ctx.tokens));
   if (unsettled_.size() == kUnsettled) settle();
@@ -182,16 +214,11 @@ void ChunkRunner::settle() {
 void ChunkRunner::layer_backward_task(const Task& task) {
   Chunk& chunk = chunk_of(task);
   const ChunkContext ctx = context_of(chunk);
-  const auto layer = static_cast<std::size_t>(task.layer);
+  pages_.enter(task);
   const LayerPass pass = pass_of(ctx, task);
-  PagesView gradients;
-  if (store_ != nullptr) {
-    store_->enter(task);
-    gradients = store_->gradients(task.layer);
-  }
-  layer_backward(pass, context_.gradients.layers[layer], gradients, std::move(chunk.layers[layer]),
-                 chunk.stream_TD);
-  if (store_ != nullptr) store_->leave(task);
+  layer_backward(pass, context_.gradients.layers[static_cast<std::size_t>(task.layer)],
+                 std::move(activations_of(chunk, task)), chunk.stream_TD);
+  pages_.leave(task);
 }
 
 void ChunkRunner::embed_backward(const Task& task) {
@@ -199,20 +226,16 @@ void ChunkRunner::embed_backward(const Task& task) {
   const std::int64_t T = layout_.chunk_size(task.chunk);
   const Lease groups = workspace_.take("token groups", DType::kI32, {T, 4}),
               rows_T = workspace_.take("token rows", DType::kI32, {T});
-  std::int64_t G = T, longest = 0;  // at most
-  if (store_ != nullptr) {
-    token_rows_.build(input_.tokens.subspan(
-        static_cast<std::size_t>(layout_.chunk_begin(task.chunk)), static_cast<std::size_t>(T)));
-    G = std::ssize(token_rows_.groups());
-    longest = token_rows_.groups().front().count;  // those of most rows come first
-    context_.device.copy_from_host(groups.view().data(), token_rows_.groups().data(),
-                                   G * std::int64_t{sizeof(TokenGroup)});
-    context_.device.copy_from_host(rows_T.view().data(), token_rows_.rows().data(),
-                                   T * size_of(DType::kI32));
-  }
-  ops::embedding_backward(
-      context_.device.stream(),
-      {groups.view().rows(0, G), rows_T, chunk.stream_TD, context_.gradients.embedding, longest});
+  token_rows_.build(input_.tokens.subspan(static_cast<std::size_t>(layout_.chunk_begin(task.chunk)),
+                                          static_cast<std::size_t>(T)));
+  const std::int64_t G = std::ssize(token_rows_.groups()),
+                     longest = token_rows_.groups().front().count;  // most rows come first
+  Device& device = context_.device;
+  device.copy_from_host(groups.view().data(), token_rows_.groups().data(),
+                        G * std::int64_t{sizeof(TokenGroup)});
+  device.copy_from_host(rows_T.view().data(), token_rows_.rows().data(), T * size_of(DType::kI32));
+  ops::embedding_backward(device.stream(), {groups.view().rows(0, G), rows_T, chunk.stream_TD,
+                                            context_.gradients.embedding, longest});
   end_chunk(chunk);
 }
 

@@ -1,8 +1,11 @@
-#include "tensor/seen_keys.h"
+#include "tensor/segment_visits.h"
 
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "attention/visits.h"
+#include "tests/schedule/random_layout.h"
 
 namespace longstride {
 namespace {
@@ -15,41 +18,53 @@ VisitsView visits_of(VisitLists& lists, std::vector<std::int64_t> starts, std::i
   return lists.view();
 }
 
-std::optional<SeenKeys> seen(std::vector<std::int64_t> starts, std::int64_t window = 0) {
+// Nothing where they are not dense.
+std::optional<DenseKeys> dense(std::vector<std::int64_t> starts, std::int64_t window = 0) {
   VisitLists lists;
-  return seen_keys(visits_of(lists, std::move(starts), window), kTokens - kBegin, kPage);
+  const VisitsView visits = visits_of(lists, std::move(starts), window);
+  if (visits.kind != AttentionKind::kDense) return std::nullopt;
+  return visits.dense;
 }
 
-TEST(SeenKeys, AllFromOneKeyOn) {
-  for (const std::int64_t start : {1, 5, 47, 48}) {
-    const auto keys = seen({0, start});
-    ASSERT_TRUE(keys);
-    EXPECT_EQ(keys->first, start);
-    EXPECT_EQ(keys->queries, kTokens - kBegin);
-  }
+TEST(AttentionKinds, AllFromOneKeyOn) {
+  for (const std::int64_t start : {1, 5, 47, 48})
+    EXPECT_EQ(dense({0, start}), (DenseKeys{start, kTokens - kBegin}));
 }
 
-TEST(SeenKeys, TheFirstQueriesWhereDocumentsBegin) {
-  for (const std::int64_t within : {49, 52, 61}) {
-    const auto keys = seen({0, 5, within});
-    ASSERT_TRUE(keys);
-    EXPECT_EQ(keys->first, 5);
-    EXPECT_EQ(keys->queries, within - kBegin);
-  }
-  EXPECT_EQ(seen({0, 50, 53, 60})->queries, 2);
-  EXPECT_FALSE(seen({0, kBegin, 53}));  // nothing before the chunk is seen
+TEST(AttentionKinds, TheFirstQueriesWhereDocumentsBegin) {
+  for (const std::int64_t within : {49, 52, 61})
+    EXPECT_EQ(dense({0, 5, within}), (DenseKeys{5, within - kBegin}));
+  EXPECT_EQ(dense({0, 50, 53, 60})->queries, 2);
+  EXPECT_FALSE(dense({0, kBegin, 53}));  // nothing before the chunk is attended to
 }
 
-TEST(SeenKeys, NothingForWindowsAndSparseLists) {
-  EXPECT_FALSE(seen({0}, 20));
-  EXPECT_FALSE(seen({0, 53}, 20));
-  EXPECT_EQ(seen({0}, 100)->first, 0);  // a window that covers everything
+TEST(AttentionKinds, WindowsAreDenseOnlyWhereTheyHideNothing) {
+  EXPECT_FALSE(dense({0}, 20));
+  EXPECT_FALSE(dense({0, 53}, 20));
+  EXPECT_FALSE(dense({0}, 2));
+  EXPECT_EQ(dense({0}, 100)->first, 0);
+}
+
+// What the kind says is what the lists say, token by token.
+TEST(AttentionKinds, AreThoseOfTheLists) {
+  Random random(4);
   VisitLists lists;
-  VisitsView view = visits_of(lists, {0});
-  std::vector<std::int64_t> offsets(view.offsets, view.offsets + view.query_pages + 1);
-  for (std::size_t q = 2; q < offsets.size(); ++q) --offsets[q];  // a page left out
-  view.offsets = offsets.data();
-  EXPECT_FALSE(seen_keys(view, kTokens - kBegin, kPage));
+  for (int i = 0; i < 2000; ++i) {
+    const SequenceLayout layout = testing::random_layout(random);
+    const std::int64_t window = testing::random_window(random),
+                       chunk = testing::pick(random, 0, layout.chunks() - 1),
+                       begin = layout.chunk_begin(chunk), T = layout.chunk_size(chunk);
+    lists.build(layout, chunk, window);
+    const VisitsView v = lists.view();
+    if (v.kind != AttentionKind::kDense) continue;
+    EXPECT_GT(v.dense.queries, 0);
+    for (std::int64_t t = 0; t < T; ++t) {
+      if (t < v.dense.queries)
+        EXPECT_EQ(v.first_visible[t], v.dense.first);
+      else
+        EXPECT_GE(v.first_visible[t], begin);
+    }
+  }
 }
 
 template <class T>
@@ -58,8 +73,8 @@ std::vector<T> list(const T* at, std::int64_t count) {
 }
 
 // As if the chunk began with a document.
-TEST(PartVisits, OfTheOwnKeysAreThoseOfADocumentThatBeginsWithTheChunk) {
-  PartVisits own;
+TEST(SegmentVisits, OfTheOwnKeysAreThoseOfADocumentThatBeginsWithTheChunk) {
+  SegmentVisits own;
   for (const std::vector<std::int64_t>& within :
        {std::vector<std::int64_t>{}, {49}, {52}, {53, 54, 60}, {61}}) {
     std::vector<std::int64_t> starts{0, 5}, cut{0, 5, kBegin};
@@ -82,16 +97,16 @@ TEST(PartVisits, OfTheOwnKeysAreThoseOfADocumentThatBeginsWithTheChunk) {
   }
 }
 
-TEST(PartVisits, OfKeysBeforeTheChunkAreOfTheQueriesThatSeeThem) {
+TEST(SegmentVisits, OfKeysBeforeTheChunkAreOfTheQueriesThatSeeThem) {
   const std::int64_t T = kTokens - kBegin, end = kBegin - kPage;
-  PartVisits before;
+  SegmentVisits before;
   // All queries see from key 5 on; those before the document within the chunk do.
   for (const std::int64_t queries : {T, kPage + 1, std::int64_t{1}}) {
     std::vector<std::int64_t> starts{0, 5};
     if (queries < T) starts.push_back(kBegin + queries);
     VisitLists whole;
     const VisitsView all = visits_of(whole, starts);
-    before.build_before(all, T, kPage, seen_keys(all, T, kPage).value(), end);
+    before.build_before(all, T, kPage, end);
     const VisitsView v = before.view();
     std::vector<std::int32_t> pages;
     for (std::int64_t p = 5 / kPage; p < end / kPage; ++p)

@@ -1,0 +1,60 @@
+// Activations that outlive their episode: one block of device memory with a place for each, known
+// before the step. They come in the forward pass and end with their layer's backward pass.
+//   T tokens of a chunk   D hidden   H query heads   K KV heads   C head size   F feed-forward
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "device/device.h"
+#include "model/config.h"
+#include "model/layer.h"
+#include "schedule/retention.h"
+
+namespace longstride {
+
+// Where they lie in the block. Plain data.
+class RetainedLayout {
+ public:
+  RetainedLayout() = default;
+  // `retained` is by chunk, then layer, as in ScheduleOptions; chunks have up to `chunk_tokens`.
+  RetainedLayout(const ModelConfig& config, DType compute, std::int64_t chunk_tokens,
+                 const std::vector<Retention>& retained);
+
+  std::int64_t bytes() const { return offsets_.empty() ? 0 : offsets_.back(); }
+  // The places of `tensors`, for a chunk of T tokens; all of them are retained there.
+  LayerPlaces places(std::byte* base, std::int64_t chunk, std::int64_t layer, std::int64_t T,
+                     Retention tensors) const;
+
+ private:
+  struct Sizes {
+    std::int64_t layers = 0, D = 0, H = 0, K = 0, C = 0, F = 0;
+    bool keys_too = false;  // with q
+    DType compute = DType::kF32;
+  };
+  // Calls f(which, the place's member, dtype, its shape for T tokens) for each tensor of a layer.
+  template <class F>
+  void for_tensors(std::int64_t T, const F& f) const;
+
+  Sizes sizes_;
+  std::int64_t chunk_tokens_ = 0;
+  std::vector<Retention> retained_;
+  std::vector<std::int64_t> offsets_;  // of (chunk, layer), and the end
+};
+
+// Owns the block. For the thread that runs the step.
+class RetainedActivations {
+ public:
+  RetainedActivations(Device& device, RetainedLayout layout);
+  LayerPlaces places(std::int64_t chunk, std::int64_t layer, std::int64_t T,
+                     Retention tensors) const {
+    return layout_.places(memory_ ? memory_->data() : nullptr, chunk, layer, T, tensors);
+  }
+
+ private:
+  RetainedLayout layout_;
+  std::unique_ptr<Memory> memory_;  // null where nothing is retained
+};
+
+}  // namespace longstride

@@ -1,0 +1,159 @@
+#include "plan/step_plan.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/error.h"
+#include "model/chunk_runner.h"
+#include "model/parameters.h"
+#include "ops/paged_attention.h"
+
+namespace longstride {
+namespace {
+
+// Runs an episode's tasks on shapes alone.
+WorkspaceTrace record(const Episode& episode, const RunnerContext& context,
+                      const SequenceLayout& layout) {
+  Workspace workspace;
+  ShapesPages pages(layout.page_tokens);
+  ChunkRunner runner(context, workspace, pages);
+  const std::vector<std::int32_t> zeros(static_cast<std::size_t>(layout.tokens));
+  runner.reserve(layout);
+  workspace.start_recording();
+  runner.begin_sequence(layout, {zeros, zeros, layout.document_starts}, 1.0f);
+  for (const Task& task : episode.tasks) runner.run(task);
+  return workspace.finish_recording();
+}
+
+PlacedEpisode place(const Episode& episode, const RunnerContext& context,
+                    const SequenceLayout& layout) {
+  PlacedEpisode placed;
+  placed.trace = record(episode, context, layout);
+  placed.placement = place_greedy(placed.trace);
+  const std::string wrong = check_placement(placed.trace, placed.placement);
+  LS_CHECK(wrong.empty(), "{}", wrong);
+  return placed;
+}
+
+// How a step is going to be cut into tasks, and their keys into segments.
+ScheduleOptions schedule_options(const Device& runs_on, const ModelConfig& config,
+                                 const NumericsRecord& numerics, const StepOptions& options) {
+  const ops::PagedAttentionShape shape{
+      .tokens = numerics.chunk_tokens,
+      .query_heads = config.query_heads,
+      .kv_heads = config.kv_heads,
+      .head_size = config.head_size,
+      .page_tokens = numerics.page_tokens,
+      .compute = numerics.compute == "bf16" ? DType::kBF16 : DType::kF32};
+  const bool exact = numerics.determinism == "exact";
+  const auto cut = [&](bool backward) {
+    return ops::paged_attention_cut(runs_on.kind(), {shape, backward, exact});
+  };
+  return {.windows = config.windows,
+          .keep_chunks = options.keep_chunks,
+          .within_episode = options.within_episode,
+          .across_episodes = options.across_episodes,
+          .forward_cut = cut(false),
+          .backward_cut = cut(true),
+          .packed = options.packed};
+}
+
+}  // namespace
+
+KvShape kv_shape(const ModelConfig& config, const NumericsRecord& numerics) {
+  const auto dtype = [](const std::string& name) {
+    return name == "bf16" ? DType::kBF16 : DType::kF32;
+  };
+  return {config.layers,        config.kv_heads,         config.head_size,
+          numerics.page_tokens, dtype(numerics.compute), dtype(numerics.kv_gradient_dtype)};
+}
+
+std::int64_t kv_bytes_needed(const ModelConfig& config, const NumericsRecord& numerics,
+                             std::int64_t tokens) {
+  const SequenceLayout layout{tokens, numerics.chunk_tokens, numerics.page_tokens, {0}};
+  layout.validate();
+  const KvShape shape = kv_shape(config, numerics);
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 4;
+  const double bytes = static_cast<double>(layout.pages()) * static_cast<double>(config.layers) *
+                       static_cast<double>(shape.page_bytes());
+  return bytes < static_cast<double>(kMost) ? layout.pages() * config.layers * shape.page_bytes()
+                                            : kMost;
+}
+
+RetainedLayout StepPlan::retained(const ModelConfig& config, DType compute) const {
+  return {config, compute, std::min(max_tokens, chunk_tokens), schedule.across_episodes};
+}
+
+const PlacedEpisode& StepPlan::placed(const Episode& episode) const {
+  const auto found = episodes.find(shape_of(episode));
+  LS_CHECK(found != episodes.end(), "an episode of {} tasks is not in the plan",
+           episode.tasks.size());
+  return found->second;
+}
+
+StepPlanner::StepPlanner(const Device& runs_on, const ModelConfig& config,
+                         const std::vector<DType>& weight_dtypes, const NumericsRecord& numerics,
+                         const StepOptions& options)
+    : layout_{options.max_tokens, numerics.chunk_tokens, numerics.page_tokens, {0}},
+      shape_(kv_shape(config, numerics)) {
+  StepPlan& plan = without_pages_;
+  plan.max_tokens = options.max_tokens;
+  plan.chunk_tokens = numerics.chunk_tokens;
+  plan.page_tokens = numerics.page_tokens;
+  plan.schedule = schedule_options(runs_on, config, numerics, options);
+  schedule_ = make_step_schedule(layout_, plan.schedule);
+  place_episodes(runs_on, config, weight_dtypes, numerics);
+  plan.memory.retained = plan.retained(config, shape_.dtype).bytes();
+  for (const auto& [shape, placed] : plan.episodes) {
+    plan.memory.workspace = std::max(plan.memory.workspace, placed.placement.bytes);
+    plan.memory.workspace_bound =
+        std::max(plan.memory.workspace_bound, live_bytes_bound(placed.trace));
+  }
+}
+
+void StepPlanner::place_episodes(const Device& runs_on, const ModelConfig& config,
+                                 const std::vector<DType>& weight_dtypes,
+                                 const NumericsRecord& numerics) {
+  Device& device = shapes_device(runs_on.kind());
+  const ParameterSet weights(device, config, weight_dtypes, "weights"),
+      gradients(device, config, DType::kF32, "gradients");
+  const ModelParameters weight_views = weights.model(), gradient_views = gradients.model();
+  const RetainedActivations retained(device, without_pages_.retained(config, shape_.dtype));
+  const RunnerContext context{.device = device,
+                              .config = config,
+                              .numerics = numerics,
+                              .weights = weight_views,
+                              .gradients = gradient_views,
+                              .frequencies = View(nullptr, DType::kF64, {config.head_size / 2}),
+                              .retained = retained};
+  // Only sizes matter here, so every chunk counts as full, up to the whole sequence.
+  const auto place_all = [&](const StepSchedule& schedule, SequenceLayout layout) {
+    if (layout.chunks() > 1) layout.tokens = layout.chunks() * layout.chunk_tokens;
+    for (const Episode& episode : schedule.episodes) {
+      EpisodeShape shape = shape_of(episode);
+      if (!without_pages_.episodes.contains(shape))
+        without_pages_.episodes.emplace(std::move(shape), place(episode, context, layout));
+    }
+  };
+  place_all(schedule_, layout_);
+  // Sequences of fewer chunks than are kept keep all they have.
+  for (std::int64_t kept = 1;
+       kept < std::min(layout_.chunks(), without_pages_.schedule.keep_chunks); ++kept) {
+    SequenceLayout shorter = layout_;
+    shorter.tokens = kept * layout_.chunk_tokens;
+    place_all(make_step_schedule(shorter, without_pages_.schedule), shorter);
+  }
+}
+
+StepPlan StepPlanner::plan(const PageBudget& pages) const {
+  StepPlan plan = without_pages_;
+  const PageSpread spread = spread_pages(layout_, schedule_, shape_, pages);
+  plan.pages = spread.room;
+  plan.memory.kv_pages = spread.kv_bytes;
+  plan.memory.kv_gradient_pages = spread.gradient_bytes;
+  plan.memory.host_pages = spread.host_bytes;
+  plan.memory.disk_pages = spread.disk_bytes;
+  return plan;
+}
+
+}  // namespace longstride

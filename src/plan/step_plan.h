@@ -1,0 +1,115 @@
+// StepPlan: everything about a step that is decided before it runs. It is made once; a dry run
+// prints it, StepRunner executes it, a file can hold it (plan/step_plan_json.h) and a test can
+// compare it. Planning needs no device: shapes are enough.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "model/config.h"
+#include "model/retained_activations.h"
+#include "pages/page_budget.h"
+#include "plan/placement.h"
+#include "schedule/numerics.h"
+#include "schedule/step_schedule.h"
+
+namespace longstride {
+
+struct StepOptions {
+  std::int64_t max_tokens = 0;  // longest sequence
+  std::int64_t keep_chunks = 1;
+  Retention within_episode = Retention::all();  // these three as in ScheduleOptions
+  std::vector<Retention> across_episodes = {};
+  PageBudget pages = {};
+  bool packed = false;  // documents may begin inside chunks
+};
+
+// The retention within an episode where gate and up are recomputed: less workspace, more
+// arithmetic, the same bits.
+inline Retention within_episode(bool rebuild_feed_forward) {
+  return rebuild_feed_forward ? Retention::all() - Retention{Retained::kGate, Retained::kUp}
+                              : Retention::all();
+}
+
+// Bytes that a step takes besides weights, gradients and optimizer; known before anything is
+// allocated.
+struct StepMemory {
+  std::int64_t kv_pages = 0, kv_gradient_pages = 0, workspace = 0;
+  std::int64_t retained = 0;                    // activations that outlive their episode
+  std::int64_t host_pages = 0, disk_pages = 0;  // places for pages off the device
+  // The most bytes of the workspace alive at once: what a perfect placement would take.
+  std::int64_t workspace_bound = 0;
+
+  // On the device.
+  std::int64_t total() const { return kv_pages + kv_gradient_pages + workspace + retained; }
+  bool operator==(const StepMemory&) const = default;
+};
+
+struct PlacedEpisode {
+  WorkspaceTrace trace;
+  Placement placement;
+  bool operator==(const PlacedEpisode&) const = default;
+};
+// Traces are those of full chunks; a shorter one replays the same addresses.
+using PlacedEpisodes = std::map<EpisodeShape, PlacedEpisode>;
+
+struct StepPlan {
+  // A chunk that is larger than the context is the whole of it.
+  std::int64_t max_tokens = 0, chunk_tokens = 0, page_tokens = 0;
+  ScheduleOptions schedule;  // of every sequence
+  PlacedEpisodes episodes;
+  KvRoom pages;
+  StepMemory memory;
+
+  SequenceLayout layout() const { return {max_tokens, chunk_tokens, page_tokens, {0}}; }
+  RetainedLayout retained(const ModelConfig& config, DType compute) const;
+  // Fails where no episode of that shape was planned.
+  const PlacedEpisode& placed(const Episode& episode) const;
+  bool operator==(const StepPlan&) const = default;
+};
+
+// Records and places the episodes of a step once; how pages are spread is decided afterwards, as
+// often as needed.
+class StepPlanner {
+ public:
+  // `runs_on` is where the step is going to run; nothing is run or allocated on it. Every placement
+  // has passed check_placement.
+  StepPlanner(const Device& runs_on, const ModelConfig& config,
+              const std::vector<DType>& weight_dtypes, const NumericsRecord& numerics,
+              const StepOptions& options);
+
+  // Throws Error where the budget is too small.
+  StepPlan plan(const PageBudget& pages) const;
+  // Bytes of pages on the device: of the largest working set, and enough to overlap copies with
+  // compute.
+  std::int64_t least_page_bytes() const { return least_device_bytes(layout_, schedule_, shape_); }
+  std::int64_t streaming_page_bytes() const {
+    return streaming_device_bytes(layout_, schedule_, shape_);
+  }
+
+ private:
+  void place_episodes(const Device& runs_on, const ModelConfig& config,
+                      const std::vector<DType>& weight_dtypes, const NumericsRecord& numerics);
+
+  StepPlan without_pages_;
+  SequenceLayout layout_;
+  StepSchedule schedule_;
+  KvShape shape_;
+};
+
+inline StepPlan plan_step(const Device& runs_on, const ModelConfig& config,
+                          const std::vector<DType>& weight_dtypes, const NumericsRecord& numerics,
+                          const StepOptions& options) {
+  return StepPlanner(runs_on, config, weight_dtypes, numerics, options).plan(options.pages);
+}
+
+// Bytes of the KV pages alone: every token of every layer has its page where forward turns to
+// backward. Known without a schedule, which grows with the context itself. Clamped where 64 bits
+// end.
+std::int64_t kv_bytes_needed(const ModelConfig& config, const NumericsRecord& numerics,
+                             std::int64_t tokens);
+
+// The pages of a model under a record.
+KvShape kv_shape(const ModelConfig& config, const NumericsRecord& numerics);
+
+}  // namespace longstride

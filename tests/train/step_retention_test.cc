@@ -1,0 +1,120 @@
+// Which activations are retained, and where, changes no bit.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "tests/train/step_fixture.h"
+
+namespace longstride {
+namespace {
+
+constexpr std::int64_t kChunk = 32, kPage = 16;
+
+RandomCase small_case(bool qk_norm) {
+  RandomCase c;
+  Random random(5, qk_norm ? 1 : 0);
+  c.config = random_config(random);
+  c.config.layers = 3;
+  c.config.windows = {0, 20, 0};
+  c.config.qk_norm = qk_norm;
+  fill_sequence(c, random, 4 * kChunk + 5, 2, 4);
+  return c;
+}
+
+struct Outcome {
+  std::vector<float> losses;
+  std::vector<std::byte> gradients;
+  StepMemory memory;
+};
+
+Outcome run(const RandomCase& c, StepOptions options) {
+  const auto device = make_cpu_device();
+  const auto weights = random_weights(*device, c.config, 3);
+  ParameterSet gradients(*device, c.config, DType::kF32, "gradients");
+  options.max_tokens = std::ssize(c.tokens);
+  StepRunner runner = planned_runner(c.config, *weights, gradients,
+                                     choose_numerics(*device, c.config, kChunk, kPage), options);
+  runner.record_losses();
+  // A shorter sequence before keeps chunks that the longer one recomputes.
+  const std::span tokens(c.tokens), targets(c.targets);
+  const std::vector<std::int64_t> one = {0};
+  runner.run({tokens.subspan(0, 2 * kChunk), targets.subspan(0, 2 * kChunk), one}, 1.0);
+  gradients.zero();
+  runner.run({c.tokens, c.targets, c.document_starts}, 1.0);
+  Outcome out;
+  out.losses.assign(runner.losses().begin(), runner.losses().end());
+  out.gradients.assign(gradients.data(), gradients.data() + gradients.bytes());
+  out.memory = runner.memory();
+  return out;
+}
+
+std::vector<Retention> everywhere(const RandomCase& c, Retention tensors) {
+  return std::vector<Retention>(static_cast<std::size_t>(5 * c.config.layers), tensors);
+}
+
+TEST(StepRetention, EverySetAcrossEpisodesGivesTheSameBits) {
+  for (const bool qk_norm : {false, true}) {
+    const RandomCase c = small_case(qk_norm);
+    const Outcome want = run(c, {});
+    EXPECT_EQ(want.memory.retained, 0);
+    for (unsigned bits = 0; bits < 64; ++bits) {
+      const Retention tensors = Retention::of_bits(bits);
+      const Outcome got = run(c, {.across_episodes = everywhere(c, tensors)});
+      EXPECT_EQ(got.losses, want.losses) << bits;
+      EXPECT_TRUE(got.gradients == want.gradients) << bits << (qk_norm ? ", with norms" : "");
+      EXPECT_EQ(got.memory.retained > 0, bits > 0);
+    }
+  }
+}
+
+TEST(StepRetention, EverySetWithinAnEpisodeGivesTheSameBits) {
+  for (const bool qk_norm : {false, true}) {
+    const RandomCase c = small_case(qk_norm);
+    const Outcome want = run(c, {});
+    for (unsigned bits = 0; bits < 64; ++bits) {
+      const Retention tensors = Retention::of_bits(bits) | Retention{Retained::kInput};
+      const Outcome got = run(c, {.keep_chunks = 2, .within_episode = tensors});
+      EXPECT_EQ(got.losses, want.losses) << bits;
+      EXPECT_TRUE(got.gradients == want.gradients) << bits << (qk_norm ? ", with norms" : "");
+    }
+  }
+}
+
+TEST(StepRetention, SetsMayDifferByChunkAndLayer) {
+  Random random(9);
+  for (const bool qk_norm : {false, true}) {
+    const RandomCase c = small_case(qk_norm);
+    const Outcome want = run(c, {});
+    for (int i = 0; i < 40; ++i) {
+      StepOptions options;
+      options.keep_chunks = 1 + static_cast<std::int64_t>(random.below(3));
+      for (std::uint64_t n = random.below(16); n > 0; --n)
+        options.across_episodes.push_back(
+            Retention::of_bits(static_cast<unsigned>(random.below(64))));
+      const Outcome got = run(c, options);
+      EXPECT_EQ(got.losses, want.losses) << i;
+      EXPECT_TRUE(got.gradients == want.gradients) << i;
+    }
+  }
+}
+
+// Inputs alone: layers are recomputed one at a time, each with the workspace of one.
+TEST(StepRetention, RetainedInputsSaveWorkspace) {
+  RandomCase c = small_case(false);
+  c.config.layers = 8;
+  c.config.windows.assign(8, 0);
+  const auto device = make_cpu_device();
+  const std::vector<DType> dtypes(parameter_specs(c.config).size(), DType::kF32);
+  const auto workspace = [&](const std::vector<Retention>& across) {
+    return plan_step(*device, c.config, dtypes, choose_numerics(*device, c.config, kChunk, kPage),
+                     {.max_tokens = 8 * kChunk,
+                      .within_episode = {Retained::kInput},
+                      .across_episodes = across})
+        .memory.workspace;
+  };
+  const std::vector<Retention> inputs(8 * 8, Retention{Retained::kInput});
+  EXPECT_LT(workspace(inputs), workspace({}));
+}
+
+}  // namespace
+}  // namespace longstride
