@@ -22,7 +22,7 @@ class Retention {
  public:
   constexpr Retention() = default;
   constexpr Retention(std::initializer_list<Retained> tensors) {
-    for (const Retained t : tensors) bits_ |= bit(t);
+    for (const Retained t : tensors) *this = *this | of_bits(bit(t));
   }
   static constexpr Retention all() { return of_bits((1u << kRetainedKinds) - 1); }
   static constexpr Retention of_bits(unsigned bits) {

@@ -161,7 +161,7 @@ TEST(StepOnCudaBits, EveryPlanAndEveryRunGivesTheSame) {
          {std::pair{"bf16", "f32"}, {"bf16", "bf16"}, {"f32", "f32"}, {"f32", "bf16"}}) {
       const NumericsChoice choice{.compute = compute, .kv_gradient_dtype = pages};
       const auto first = gradients_on_gpu(c, *weights, {512, 128, 1}, choice);
-      for (const Plan plan : {Plan{512, 128, 1}, Plan{512, 128, 2}, Plan{512, 128, 3},
+      for (const Plan& plan : {Plan{512, 128, 1}, Plan{512, 128, 2}, Plan{512, 128, 3},
                               Plan{512, 128, 1, true}, Plan{512, 128, 2, true}})
         EXPECT_EQ(differences(c, first, gradients_on_gpu(c, *weights, plan, choice)), "")
             << compute << ", gradient pages " << pages << ", window " << window << ", " << documents
@@ -215,7 +215,7 @@ TEST(StepOnCudaBits, MeasuredKernelsAreRememberedAndReplayed) {
   EXPECT_GE(choices.size(), 10u);
   EXPECT_EQ(measure(nullptr), choices);
   numerics.choices = choices;
-  for (const Plan replayed : {plan, Plan{512, 128, 2}, Plan{512, 128, 3, true}})
+  for (const Plan& replayed : {plan, Plan{512, 128, 2}, Plan{512, 128, 3, true}})
     EXPECT_EQ(differences(c, first, gradients_by(numerics, c, *weights, replayed)), "")
         << "kept " << replayed.keep;
   numerics.choices.begin()->second = "no number";
@@ -247,7 +247,7 @@ TEST(StepOnCudaBits, Bf16IsCloseToF32) {
     const RandomCase c = dense_case(window, documents);
     const auto weights = tame_weights(c.config);
     const auto exact = gradients_on_gpu(c, *weights, {512, 128, 1}, {.compute = "f32"});
-    for (const Plan plan : {Plan{512, 128, 1}, Plan{128, 128, 1}, Plan{2048, 64, 1}})
+    for (const Plan& plan : {Plan{512, 128, 1}, Plan{128, 128, 1}, Plan{2048, 64, 1}})
       for (const char* pages : {"f32", "bf16"}) {
         const auto close =
             gradients_on_gpu(c, *weights, plan, {.compute = "bf16", .kv_gradient_dtype = pages});

@@ -105,12 +105,13 @@ TEST(StepRetention, RetainedInputsSaveWorkspace) {
   c.config.windows.assign(8, 0);
   const auto device = make_cpu_device();
   const std::vector<DType> dtypes(parameter_specs(c.config).size(), DType::kF32);
+  // Of a chunk that is recomputed.
   const auto workspace = [&](const std::vector<Retention>& across) {
-    return plan_step(*device, c.config, dtypes, choose_numerics(*device, c.config, kChunk, kPage),
-                     {.max_tokens = 8 * kChunk,
-                      .within_episode = {Retained::kInput},
-                      .across_episodes = across})
-        .memory.workspace;
+    const StepPlan plan =
+        plan_step(*device, c.config, dtypes, choose_numerics(*device, c.config, kChunk, kPage),
+                  {.max_tokens = 8 * kChunk, .across_episodes = across});
+    const StepSchedule schedule = make_step_schedule(plan.layout(), plan.schedule);
+    return plan.placed(schedule.episodes.back()).placement.bytes;
   };
   const std::vector<Retention> inputs(8 * 8, Retention{Retained::kInput});
   EXPECT_LT(workspace(inputs), workspace({}));

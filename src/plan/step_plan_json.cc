@@ -1,0 +1,223 @@
+#include "plan/step_plan_json.h"
+
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+
+namespace longstride {
+namespace {
+
+constexpr std::array<std::string_view, kRetainedKinds> kRetainedNames = {"input", "q",    "attention",
+                                                                         "mid",   "gate", "up"};
+constexpr std::array<std::string_view, 5> kTaskNames = {"embed", "layer forward", "head",
+                                                        "layer backward", "embed backward"};
+
+template <std::size_t N>
+std::size_t index_of(const std::array<std::string_view, N>& names, const Json& json) {
+  const auto name = json.get<std::string>();
+  for (std::size_t i = 0; i < N; ++i)
+    if (names[i] == name) return i;
+  throw Error(fmt::format("'{}' is unknown", name), "");
+}
+
+OrderedJson names_of(Retention tensors) {
+  OrderedJson names = OrderedJson::array();
+  for (std::size_t i = 0; i < kRetainedNames.size(); ++i)
+    if (tensors.has(static_cast<Retained>(i))) names.push_back(kRetainedNames[i]);
+  return names;
+}
+
+Retention retention_from(const Json& json) {
+  Retention tensors;
+  for (const Json& name : json)
+    tensors = tensors | Retention{static_cast<Retained>(index_of(kRetainedNames, name))};
+  return tensors;
+}
+
+// One list of fields serves both directions: calls f(name, member) for each.
+template <class Cut, class F>
+void cut_fields(Cut& c, const F& f) {
+  f("tokens", c.tokens);
+  f("from_first_page", c.from_first_page);
+  f("own_apart", c.own_apart);
+  f("documents_apart", c.documents_apart);
+  f("even_tokens", c.even_tokens);
+}
+
+template <class Memory, class F>
+void memory_fields(Memory& m, const F& f) {
+  f("kv_pages", m.kv_pages);
+  f("kv_gradient_pages", m.kv_gradient_pages);
+  f("workspace", m.workspace);
+  f("retained", m.retained);
+  f("host_pages", m.host_pages);
+  f("disk_pages", m.disk_pages);
+  f("workspace_bound", m.workspace_bound);
+}
+
+template <class Request, class F>
+void request_fields(Request& r, const F& f) {
+  f("name", r.name);
+  f("bytes", r.bytes);
+  f("begin", r.begin);
+  f("end", r.end);
+}
+
+template <class Task, class F>
+void task_fields(Task& t, const F& f) {
+  f("chunk", t.chunk);
+  f("layer", t.layer);
+  f("output", t.output);
+  f("output_lasts", t.output_lasts);
+  f("append", t.append);
+}
+
+template <class Room, class F>
+void offload_fields(Room& r, const F& f) {
+  f("host_blocks", r.host_blocks);
+  f("disk_blocks", r.disk_blocks);
+  f("disk_buffers", r.disk_buffers);
+}
+
+template <class Room, class F>
+void page_fields(Room& r, const F& f) {
+  f("logical_pages", r.logical_pages);
+  f("pages_per_chunk", r.pages_per_chunk);
+  f("kv_pages", r.kv_pages);
+  f("gradient_pages", r.gradient_pages);
+}
+
+auto writing(OrderedJson& json) {
+  return [&](const char* name, const auto& value) { json[name] = value; };
+}
+auto reading(const Json& json) {
+  return [&](const char* name, auto& value) { json.at(name).get_to(value); };
+}
+
+OrderedJson offload_to_json(const AwayRoom& room) {
+  OrderedJson json;
+  offload_fields(room, writing(json));
+  json["disk_directory"] = room.disk_directory.string();
+  return json;
+}
+
+AwayRoom offload_from(const Json& json) {
+  AwayRoom room;
+  offload_fields(room, reading(json));
+  room.disk_directory = json.at("disk_directory").get<std::string>();
+  return room;
+}
+
+OrderedJson schedule_to_json(const ScheduleOptions& s) {
+  OrderedJson across = OrderedJson::array(), forward, backward;
+  for (const Retention tensors : s.across_episodes) across.push_back(names_of(tensors));
+  cut_fields(s.forward_cut, writing(forward));
+  cut_fields(s.backward_cut, writing(backward));
+  return {{"windows", s.windows},
+          {"keep_chunks", s.keep_chunks},
+          {"within_episode", names_of(s.within_episode)},
+          {"across_episodes", across},
+          {"forward_cut", forward},
+          {"backward_cut", backward},
+          {"packed", s.packed}};
+}
+
+ScheduleOptions schedule_from(const Json& json) {
+  ScheduleOptions s;
+  json.at("windows").get_to(s.windows);
+  json.at("keep_chunks").get_to(s.keep_chunks);
+  s.within_episode = retention_from(json.at("within_episode"));
+  for (const Json& tensors : json.at("across_episodes"))
+    s.across_episodes.push_back(retention_from(tensors));
+  cut_fields(s.forward_cut, reading(json.at("forward_cut")));
+  cut_fields(s.backward_cut, reading(json.at("backward_cut")));
+  json.at("packed").get_to(s.packed);
+  return s;
+}
+
+OrderedJson episode_to_json(const EpisodeShape& shape, const PlacedEpisode& placed) {
+  OrderedJson tasks = OrderedJson::array(), requests = OrderedJson::array();
+  for (const TaskShape& t : shape) {
+    OrderedJson task = {{"kind", kTaskNames[static_cast<std::size_t>(t.kind)]}};
+    task_fields(t, writing(task));
+    task["held"] = names_of(t.held);
+    task["retains"] = names_of(t.retains);
+    task["lasting"] = names_of(t.lasting);
+    tasks.push_back(std::move(task));
+  }
+  for (std::size_t i = 0; i < placed.trace.size(); ++i) {
+    OrderedJson request;
+    request_fields(placed.trace[i], writing(request));
+    request["offset"] = placed.placement.offsets[i];
+    requests.push_back(std::move(request));
+  }
+  return {{"workspace", placed.placement.bytes}, {"tasks", tasks}, {"tensors", requests}};
+}
+
+std::pair<EpisodeShape, PlacedEpisode> episode_from(const Json& json) {
+  std::pair<EpisodeShape, PlacedEpisode> episode;
+  auto& [shape, placed] = episode;
+  for (const Json& task : json.at("tasks")) {
+    TaskShape& t = shape.emplace_back();
+    t.kind = static_cast<TaskKind>(index_of(kTaskNames, task.at("kind")));
+    task_fields(t, reading(task));
+    t.held = retention_from(task.at("held"));
+    t.retains = retention_from(task.at("retains"));
+    t.lasting = retention_from(task.at("lasting"));
+  }
+  json.at("workspace").get_to(placed.placement.bytes);
+  for (const Json& request : json.at("tensors")) {
+    request_fields(placed.trace.emplace_back(), reading(request));
+    placed.placement.offsets.push_back(request.at("offset").get<std::int64_t>());
+  }
+  if (const std::string wrong = check_placement(placed.trace, placed.placement); !wrong.empty())
+    throw Error(wrong, "");
+  return episode;
+}
+
+}  // namespace
+
+OrderedJson to_json(const StepPlan& plan) {
+  OrderedJson episodes = OrderedJson::array(), pages, memory;
+  for (const auto& [shape, placed] : plan.episodes)
+    episodes.push_back(episode_to_json(shape, placed));
+  page_fields(plan.pages, writing(pages));
+  pages["kv_away"] = offload_to_json(plan.pages.kv_away);
+  pages["gradient_away"] = offload_to_json(plan.pages.gradient_away);
+  memory_fields(plan.memory, writing(memory));
+  return {{"max_tokens", plan.max_tokens},
+          {"chunk_tokens", plan.chunk_tokens},
+          {"page_tokens", plan.page_tokens},
+          {"schedule", schedule_to_json(plan.schedule)},
+          {"pages", pages},
+          {"memory", memory},
+          {"episodes", episodes}};
+}
+
+StepPlan step_plan_from_json(const Json& json, const std::string& where) {
+  const auto damaged = [&](const char* why) {
+    return Error(fmt::format("{}: the plan is damaged: {}", where, why), "write it anew");
+  };
+  try {
+    StepPlan plan;
+    json.at("max_tokens").get_to(plan.max_tokens);
+    json.at("chunk_tokens").get_to(plan.chunk_tokens);
+    json.at("page_tokens").get_to(plan.page_tokens);
+    plan.schedule = schedule_from(json.at("schedule"));
+    const Json& pages = json.at("pages");
+    page_fields(plan.pages, reading(pages));
+    plan.pages.kv_away = offload_from(pages.at("kv_away"));
+    plan.pages.gradient_away = offload_from(pages.at("gradient_away"));
+    memory_fields(plan.memory, reading(json.at("memory")));
+    for (const Json& episode : json.at("episodes")) plan.episodes.insert(episode_from(episode));
+    return plan;
+  } catch (const Json::exception& e) {
+    throw damaged(e.what());
+  } catch (const Error& e) {
+    throw damaged(e.what());
+  }
+}
+
+}  // namespace longstride
