@@ -33,21 +33,19 @@ void check_room(const StateBytes& needed, const UpdateBench& bench, const Device
 
 }  // namespace
 
-OrderedJson bench_update(const ModelConfig& config, ParameterSet& weights,
-                         const ParameterSet& gradients, const UpdateBench& bench) {
+OrderedJson bench_update(Engine& engine, const UpdateBench& bench) {
   const OptimizerConfig options;
-  check_room(Optimizer::bytes_needed(config, weights.dtypes(), bench.state), bench,
-             weights.device());
-  std::unique_ptr<Optimizer> optimizer;
-  const double start_s = seconds_of(
-      [&] { optimizer = std::make_unique<Optimizer>(config, weights, options, bench.state); });
+  check_room(Optimizer::bytes_needed(engine.config(), engine.weights().dtypes(), bench.state),
+             bench, engine.device());
+  const double start_s = seconds_of([&] { engine.prepare_optimizer(options, bench.state); });
+  Optimizer* const optimizer = &engine.optimizer();
   optimizer->state().take_times();
   std::vector<double> seconds;
   for (std::int64_t i = 0; i < bench.updates; ++i)
     seconds.push_back(seconds_of([&] {
-      const double norm = optimizer->gradient_norm(gradients);
-      optimizer->update(gradients, options.learning_rate,
-                        norm > options.clip_norm ? options.clip_norm / norm : 1.0, i + 1);
+      const double norm = engine.gradient_norm();
+      engine.update(options.learning_rate,
+                    norm > options.clip_norm ? options.clip_norm / norm : 1.0, i + 1);
     }));
   const PageTimes moves = optimizer->state().take_times();
   const double best = *std::min_element(seconds.begin(), seconds.end()),
@@ -58,7 +56,8 @@ OrderedJson bench_update(const ModelConfig& config, ParameterSet& weights,
   if (bytes.host > 0) {
     StateOptions all = bench.state;
     all.place = StatePlace::kHost;  // no buffers beside it
-    const std::int64_t moved = Optimizer::bytes_needed(config, weights.dtypes(), all).host;
+    const std::int64_t moved =
+        Optimizer::bytes_needed(engine.config(), engine.weights().dtypes(), all).host;
     log_info(
         "an update's copies: {:.1f} GB/s each way over all of it, {:.3f} s in, {:.3f} s out, the "
         "disk busy for {:.3f} s, computing "

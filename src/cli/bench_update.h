@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/json.h"
-#include "train/optimizer.h"
+#include "train/engine.h"
 
 namespace longstride::cli {
 
@@ -19,7 +19,6 @@ struct UpdateBench {
 
 // Updates on the step's gradients: norm, clipping and AdamW, what a training step counts as its
 // update. Changes the weights.
-OrderedJson bench_update(const ModelConfig& config, ParameterSet& weights,
-                         const ParameterSet& gradients, const UpdateBench& bench);
+OrderedJson bench_update(Engine& engine, const UpdateBench& bench);
 
 }  // namespace longstride::cli

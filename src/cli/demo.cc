@@ -14,9 +14,8 @@
 #include "cli/commands.h"
 #include "cli/demo_task.h"
 #include "cli/recall_goal.h"
-#include "cli/record.h"
+#include "cli/run_sinks.h"
 #include "cli/suggest.h"
-#include "observe/metrics_file.h"
 #include "observe/process_memory.h"
 #include "observe/progress_bar.h"
 #include "train/trainer.h"
@@ -63,35 +62,45 @@ struct Trained {
   RecallGoal goal;  // over the steps with documents as long as the context
 };
 
-Trained train_recall(const TrainConfig& config, const RecallTask& task, Device& device) {
-  Trainer trainer(plan_run(config, device), device);
-  MetricsFile metrics(config.metrics.file, 0);
-  ProgressBar bar(config.training.steps);
-  const bool terminal = ::isatty(STDERR_FILENO) == 1;
-  const std::int64_t steps = config.training.steps, every = std::max<std::int64_t>(1, steps / 15);
-  Trained result;
-  std::int64_t length = 0;
-  TrainCallbacks callbacks;
-  callbacks.on_step = [&](const StepReport& report) {
-    const StepRecord record = make_record(report, trainer.plan());
-    metrics.append(record);
-    const std::int64_t now = document_length(task, report.step - 1, steps);
-    if (now != length) bar.print_line(fmt::format("  documents of {} tokens", now));
-    length = now;
-    if (length == task.context) result.goal.add_step(report.correct, report.counted);
-    result.steps = report.step;
+// Prints what the model has learnt, and ends the run when it has.
+class RecallSink final : public RunSink {
+ public:
+  RecallSink(const RecallTask& task, std::int64_t steps)
+      : task_(task), steps_(steps), every_(std::max<std::int64_t>(1, steps / 15)), bar_(steps) {}
+
+  void on_step(const StepReport& report) override {
+    const std::int64_t now = document_length(task_, report.step - 1, steps_);
+    if (now != length_) bar_.print_line(fmt::format("  documents of {} tokens", now));
+    length_ = now;
+    if (length_ == task_.context) trained_.goal.add_step(report.correct, report.targets);
+    trained_.steps = report.step;
     const std::string text = fmt::format("loss {:.3f}  recall {:3.0f}%  {:.0f} tokens/s",
-                                         record.loss, 100 * record.accuracy, record.tokens_per_s);
-    if (report.step == 1 || report.step % every == 0 || result.goal.reached())
-      bar.print_line(fmt::format("  step {:>4}   {}", report.step, text));
+                                         report.loss, 100 * report.accuracy(),
+                                         static_cast<double>(report.tokens) / report.seconds.total);
+    if (report.step == 1 || report.step % every_ == 0 || trained_.goal.reached())
+      bar_.print_line(fmt::format("  step {:>4}   {}", report.step, text));
     // Off a terminal the lines above are all there is to say.
-    if (terminal) bar.update(report.step, text);
-  };
-  callbacks.on_save = [&](const fs::path& path) { result.saved = path; };
-  callbacks.should_stop = [&] { return result.goal.reached(); };
-  trainer.run(callbacks);
-  bar.finish();
-  return result;
+    if (::isatty(STDERR_FILENO) == 1) bar_.update(report.step, text);
+  }
+  void on_save(const fs::path& path) override { trained_.saved = path; }
+  void on_end() override { bar_.finish(); }
+
+  const Trained& trained() const { return trained_; }
+
+ private:
+  const RecallTask& task_;
+  std::int64_t steps_, every_, length_ = 0;
+  ProgressBar bar_;
+  Trained trained_;
+};
+
+Trained train_recall(const TrainConfig& config, const RecallTask& task, Device& device) {
+  RecallSink recall(task, config.training.steps);
+  Trainer trainer(plan_run(config, device), device, {&recall});
+  RecordSink records(trainer.plan(), 0, [](const std::string&) {});
+  trainer.add_sink(records);
+  trainer.run({.should_stop = [&] { return recall.trained().goal.reached(); }});
+  return recall.trained();
 }
 
 void show_outcome(const Trained& trained, const RecallTask& task) {
@@ -120,10 +129,10 @@ void show_context(const ModelConfig& trained, const ContextRow& row, std::int64_
                   Device& device) {
   ModelConfig config = trained;
   config.windows.assign(static_cast<std::size_t>(config.layers), row.window);
-  ParameterSet weights(device, config, DType::kF32, "weights"),
-      gradients(device, config, DType::kF32, "gradients");
-  initialize_random(weights, config, 0);
-  gradients.zero();
+  const std::vector<DType> dtypes(parameter_specs(config).size(), DType::kF32);
+  Engine engine(device, config, dtypes);
+  engine.initialize(0);
+  engine.zero_gradients();
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(row.context)),
       targets(tokens.size(), -100);
   Random random(2);
@@ -135,20 +144,20 @@ void show_context(const ModelConfig& trained, const ContextRow& row, std::int64_
   const NumericsRecord numerics = choose_numerics(device, config, chunk, 128),
                        whole = choose_numerics(device, config, row.context, 128);
   const StepMemory without_chunks =
-      plan_step(weights.device(), config, weights.dtypes(), whole, {row.context, 1}).memory;
+      plan_step(device, config, dtypes, whole, {.max_tokens = row.context}).memory;
   const std::int64_t before = resident_bytes();
   reset_peak_resident_bytes();
-  StepRunner runner = planned_runner(config, weights, gradients, numerics, {row.context, 1});
+  engine.prepare_step(numerics, engine.planner(numerics, {.max_tokens = row.context}).plan({}));
   const SequenceResult r =
-      runner.run({tokens, targets, documents}, 1.0 / static_cast<double>(row.context - 1));
+      engine.backward({tokens, targets, documents}, 1.0 / static_cast<double>(row.context - 1));
   const std::int64_t measured = peak_resident_bytes() - before;
-  const double seconds = r.forward_s + r.recompute_s + r.backward_s;
+  const double seconds = r.seconds.forward + r.seconds.recompute + r.seconds.backward;
   const auto bytes = [](std::int64_t b) { return format_bytes(static_cast<double>(b)); };
   fmt::print("  {:>7}   {:<12} {:>7.1f} s   {:>11}   {:>11}   {:>11}   {:>13}\n",
              format_count(row.context),
              row.window == 0 ? "dense" : "window " + format_count(row.window), seconds,
-             bytes(runner.memory().workspace),
-             bytes(runner.memory().kv_pages + runner.memory().kv_gradient_pages), bytes(measured),
+             bytes(engine.memory().workspace),
+             bytes(engine.memory().kv_pages + engine.memory().kv_gradient_pages), bytes(measured),
              bytes(without_chunks.total()));
   std::fflush(stdout);
 }

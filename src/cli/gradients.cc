@@ -13,7 +13,7 @@
 #include "cli/usage.h"
 #include "data/sample_stream.h"
 #include "model/model_directory.h"
-#include "train/step.h"
+#include "train/engine.h"
 
 namespace longstride::cli {
 namespace {
@@ -88,25 +88,28 @@ int gradients(const Options& o) {
   SequenceLayout{sample.size(), numerics.chunk_tokens, numerics.page_tokens, sample.document_starts}
       .validate();
 
-  ParameterSet weights(*device, config, model.dtypes(), "weights"),
-      sums(*device, config, DType::kF32, "gradients");
-  model.load(weights);
-  StepRunner runner =
-      planned_runner(config, weights, sums, numerics,
-                     {sample.size(), o.keep_chunks, within_episode(o.rebuild_feed_forward)});
+  Engine engine(*device, config, model.dtypes());
+  engine.load(model);
+  engine.prepare_step(
+      numerics, engine
+                    .planner(numerics, {.max_tokens = sample.size(),
+                                        .keep_chunks = o.keep_chunks,
+                                        .within_episode = within_episode(o.rebuild_feed_forward),
+                                        .packed = sample.document_starts.size() > 1})
+                    .plan({}));
   const auto counted = static_cast<double>(sample.counted_targets());
-  const SequenceResult result = runner.run(
+  const SequenceResult result = engine.backward(
       {sample.tokens, sample.targets, sample.document_starts, o.first_position}, 1.0 / counted);
-  if (!o.out.empty()) write_gradients(o.out, sums);
+  if (!o.out.empty()) write_gradients(o.out, engine.gradients());
   const OrderedJson json = {{"loss", result.loss_sum / counted},
                             {"tokens", sample.size()},
-                            {"targets", result.counted},
+                            {"targets", result.targets},
                             {"correct", result.correct},
                             {"documents", sample.document_starts.size()},
                             {"seconds",
-                             {{"forward", result.forward_s},
-                              {"recompute", result.recompute_s},
-                              {"backward", result.backward_s}}},
+                             {{"forward", result.seconds.forward},
+                              {"recompute", result.seconds.recompute},
+                              {"backward", result.seconds.backward}}},
                             {"numerics", to_json(numerics)}};
   return print_output(dump_json(json) + "\n");
 }

@@ -12,11 +12,8 @@
 #include "base/sizes.h"
 #include "base/thread_pool.h"
 #include "cli/commands.h"
-#include "cli/record.h"
+#include "cli/run_sinks.h"
 #include "cli/stop_signals.h"
-#include "observe/metrics_file.h"
-#include "observe/run_console.h"
-#include "observe/tracer.h"
 #include "train/data_check.h"
 #include "train/output_check.h"
 #include "train/trainer.h"
@@ -69,15 +66,6 @@ struct Options {
   }
 };
 
-// A trace that cannot be written is no reason to end a run.
-void finish_trace(Tracer& tracer) {
-  try {
-    tracer.finish();
-  } catch (const Error& e) {
-    log_warning("trace: {}; the run goes on without it", e.what());
-  }
-}
-
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -93,48 +81,6 @@ void tell_beginning(const Trainer& trainer, const Options& options) {
     log_info("resuming after step {}", done);
   else if (!options.resume.empty())
     log_info("no checkpoint in {}: the run begins", config.checkpoint.directory.string());
-}
-
-// "start: plan 0.1 s, weights 2.3 s, ...": what the time before the first step went into.
-void tell_start_times(double plan_s, const std::vector<StartTime>& times) {
-  std::string text = fmt::format("plan {:.1f} s", plan_s);
-  for (const StartTime& time : times) text += fmt::format(", {} {:.1f} s", time.what, time.seconds);
-  log_info("start: {}", text);
-}
-
-// Metrics that cannot be written are no reason to end a run.
-class Metrics {
- public:
-  Metrics(const std::filesystem::path& path, std::int64_t last_step) : file_(path, last_step) {}
-  void append(const StepRecord& record) {
-    try {
-      file_.append(record);
-      failing_ = false;
-    } catch (const Error& e) {
-      if (!failing_)
-        log_warning("{}; the run goes on, and step {} has no line", e.what(), record.step);
-      failing_ = true;
-    }
-  }
-
- private:
-  MetricsFile file_;
-  bool failing_ = false;  // told once
-};
-
-TrainCallbacks callbacks_for(RunConsole& console, const RunPlan& plan) {
-  TrainCallbacks callbacks;
-  callbacks.should_stop = [] { return StopSignals::received() != 0; };
-  callbacks.leave_unsaved = StopSignals::wants_to_leave;
-  callbacks.on_saving = StopSignals::set_saving;
-  callbacks.on_save = [](const std::filesystem::path& path) {
-    log_info("saved {}", path.string());
-  };
-  callbacks.on_progress = [&console, total = plan.config.training.steps](const StepProgress& p) {
-    console.update({p.step, total, p.sequence, p.sequences, p.in_sequence.phase,
-                    p.in_sequence.chunk, p.in_sequence.chunks, p.done});
-  };
-  return callbacks;
 }
 
 int stopped(const Trainer& trainer) {
@@ -153,40 +99,30 @@ int stopped(const Trainer& trainer) {
 int run_training(const Options& options, RunPlan planned, Device& device, double plan_s,
                  std::optional<Tracer>& tracer) {
   const StopSignals signals;
-  RunConsole console;
+  ConsoleSink console;
+  SaveSink saves;
   DataScan scan(planned);
-  Trainer trainer(std::move(planned), device, [&](std::string_view what) {
-    console.start_phase(fmt::format("start: {}", what));
-  });
-  const TrainConfig& config = trainer.plan().config;
-  const std::int64_t begin_step = trainer.completed_steps(), steps = config.training.steps;
+  Trainer trainer(std::move(planned), device, {&console, &saves});
+  const std::int64_t begin_step = trainer.completed_steps(),
+                     steps = trainer.plan().config.training.steps;
   tell_beginning(trainer, options);
-  Metrics metrics(config.metrics.file, begin_step);
   if (tracer && begin_step >= steps)
     log_warning("trace: no step is left to run, so {} is not written", options.trace);
+  StartTimesSink start_times(trainer, plan_s);
+  RecordSink records(trainer.plan(), begin_step, console.lines());
+  std::optional<TraceSink> trace;
+  trainer.add_sink(start_times);
+  if (tracer) {
+    trace.emplace(*tracer, device, options.title, begin_step + options.trace_steps);
+    trainer.add_sink(*trace);
+  }
+  trainer.add_sink(records);
 
-  TrainCallbacks callbacks = callbacks_for(console, trainer.plan());
-  callbacks.before_first_update = [&] { scan.wait(callbacks.should_stop); };
-  auto begin = std::chrono::steady_clock::now();
-  callbacks.on_start = [&] {
-    tell_start_times(plan_s, trainer.start_times());
-    if (tracer) tracer->start(device, options.title);
-    begin = std::chrono::steady_clock::now();
-  };
-  callbacks.on_step = [&](const StepReport& report) {
-    if (tracer && tracer->running() && report.step >= begin_step + options.trace_steps)
-      finish_trace(*tracer);
-    StepRecord record = make_record(report, trainer.plan());
-    record.elapsed = seconds_since(begin);
-    record.seconds_left = record.elapsed / static_cast<double>(report.step - begin_step) *
-                          static_cast<double>(steps - report.step);
-    metrics.append(record);
-    console.end_step(format_step_line(record));
-  };
-  console.start_phase("start: kernels");
-  const bool all_done = trainer.run(callbacks);
-  if (tracer && tracer->running()) finish_trace(*tracer);
-  return all_done ? 0 : stopped(trainer);
+  RunControl control;
+  control.should_stop = [] { return StopSignals::received() != 0; };
+  control.leave_unsaved = StopSignals::wants_to_leave;
+  control.before_first_update = [&] { scan.wait(control.should_stop); };
+  return trainer.run(control) ? 0 : stopped(trainer);
 }
 
 int train(Options options, const std::vector<std::string>& extras) {

@@ -205,7 +205,7 @@ void ChunkRunner::settle() {
           (sums_.nonfinite_chunk < 0 || unsettled_[i] < sums_.nonfinite_chunk))
         sums_.nonfinite_chunk = unsettled_[i];
       sums_.correct += correct_[slot + t];
-      ++sums_.counted;
+      ++sums_.targets;
     }
   }
   unsettled_.clear();

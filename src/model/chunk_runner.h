@@ -52,18 +52,18 @@ class ChunkRunner {
 
   // Room for any sequence of up to this layout's tokens.
   void reserve(const SequenceLayout& layout);
-  // The sequence that the next tasks belong to. Losses of counted targets are multiplied by `scale`
-  // for the gradients.
+  // The sequence that the next tasks belong to. Losses of targets that count are multiplied by
+  // `scale` for the gradients.
   void begin_sequence(const SequenceLayout& layout, const SequenceInput& input, float scale);
   void run(const Task& task);
   // Drops everything taken from the workspace, after an interruption.
   void drop();
 
-  // Over the counted targets whose heads have run since begin_sequence, chunk after chunk. Waits
-  // for the device.
+  // Over the targets that count and whose heads have run since begin_sequence, chunk after chunk.
+  // Waits for the device.
   struct Sums {
     double loss = 0;
-    std::int64_t counted = 0, correct = 0;
+    std::int64_t targets = 0, correct = 0;
     std::int64_t nonfinite_chunk = -1;  // the first of the sequence with a loss that is not finite
   };
   const Sums& sums() {

@@ -87,7 +87,7 @@ OrderedJson record_to_json(const StepRecord& r) {
   out["learning_rate"] = finite(r.learning_rate);
   out["tokens"] = r.tokens;
   out["targets"] = r.targets;
-  out["accuracy"] = finite(r.accuracy);
+  out["accuracy"] = finite(r.accuracy());
   out["epoch"] = finite(r.epochs);
   out["sample"] = r.samples;
   out["elapsed"] = finite(r.elapsed);
@@ -112,9 +112,9 @@ OrderedJson record_to_json(const StepRecord& r) {
   out["bytes_disk_optimizer"] = r.disk_optimizer;
   out["bytes_host_pages"] = r.host_pages;
   out["bytes_disk_pages"] = r.disk_pages;
-  out["bytes_moved_out"] = r.moved_out;
-  out["bytes_moved_in"] = r.moved_in;
-  out["hidden_share"] = finite(r.hidden_share);
+  out["bytes_moved_out"] = r.moved.out;
+  out["bytes_moved_in"] = r.moved.in;
+  out["hidden_share"] = finite(r.move_times.hidden_share());
   out["bytes_limit"] = r.memory_limit > 0 ? OrderedJson(r.memory_limit) : OrderedJson(nullptr);
   out["peak_rss"] = r.peak_rss;
   out["skipped"] = r.skipped;

@@ -1,4 +1,4 @@
-// StepRecord: what is known of one optimizer step, and its line for people.
+// StepRecord: the report of an optimizer step with what observers add, and its line for people.
 #pragma once
 
 #include <cstdint>
@@ -6,16 +6,9 @@
 #include <string>
 
 #include "base/json.h"
+#include "train/run_sinks.h"
 
 namespace longstride {
-
-struct StepSeconds {
-  double total = 0;
-  double forward = 0;
-  double recompute = 0;  // forward work repeated in the backward pass
-  double backward = 0;   // without recompute
-  double update = 0;     // clipping and optimizer
-};
 
 // Bytes reserved per tenant on the device that trains.
 struct TenantBytes {
@@ -31,32 +24,18 @@ struct TenantBytes {
   }
 };
 
-struct StepRecord {
-  std::string time;       // when the step ended: 2026-01-31T12:00:00.123Z
-  std::int64_t step = 0;  // from 1
-  std::int64_t total_steps = 0;
-  double loss = 0;           // mean over the counted targets of the step
-  double gradient_norm = 0;  // before clipping
-  double learning_rate = 0;
-  std::int64_t tokens = 0;
-  std::int64_t targets = 0;            // counted ones
-  double accuracy = 0;                 // share of the counted targets whose largest logit is right
-  std::int64_t samples = 0;            // consumed since the run began
-  double epochs = 0;                   // the same in epochs
+struct StepRecord : StepReport {
+  std::string time;                    // when the step ended: 2026-01-31T12:00:00.123Z
   double elapsed = 0;                  // seconds since this process began its first step
   std::optional<double> seconds_left;  // of the run, if its steps go on as those before
-  StepSeconds seconds;
   double tokens_per_s = 0;
   double tflops = 0;          // model FLOPs (observe/flops.h) per second, in 10^12
   std::optional<double> mfu;  // tflops as a share of the device's peak, where that is known
   TenantBytes bytes;
   std::int64_t host_optimizer = 0, disk_optimizer = 0;  // optimizer state off the device
   std::int64_t host_pages = 0, disk_pages = 0;          // places for pages off the device
-  std::int64_t moved_out = 0, moved_in = 0;  // page bytes that left the device and came back
-  double hidden_share = 1;        // of the time that took, what ran beside the arithmetic
-  std::int64_t memory_limit = 0;  // what the device has for us; 0: not known
-  std::int64_t peak_rss = 0;      // of the process
-  bool skipped = false;           // not finite: the weights were not updated
+  std::int64_t memory_limit = 0;                        // what the device has for us; 0: not known
+  std::int64_t peak_rss = 0;                            // of the process
 };
 
 // Fills tokens_per_s, tflops and mfu from tokens, seconds.total and the model FLOPs of the step.

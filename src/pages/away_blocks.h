@@ -54,6 +54,13 @@ class AwayBlocks {
   struct Moved {
     std::int64_t out = 0, in = 0;             // bytes that left the device and came back
     std::int64_t to_disk = 0, from_disk = 0;  // of them
+    Moved& operator+=(const Moved& more) {
+      out += more.out;
+      in += more.in;
+      to_disk += more.to_disk;
+      from_disk += more.from_disk;
+      return *this;
+    }
     Moved operator-(const Moved& earlier) const {
       return {out - earlier.out, in - earlier.in, to_disk - earlier.to_disk,
               from_disk - earlier.from_disk};

@@ -9,8 +9,8 @@
 namespace longstride {
 namespace {
 
-constexpr std::array<std::string_view, kRetainedKinds> kRetainedNames = {"input", "q",    "attention",
-                                                                         "mid",   "gate", "up"};
+constexpr std::array<std::string_view, kRetainedKinds> kRetainedNames = {
+    "input", "q", "attention", "mid", "gate", "up"};
 constexpr std::array<std::string_view, 5> kTaskNames = {"embed", "layer forward", "head",
                                                         "layer backward", "embed backward"};
 

@@ -216,9 +216,9 @@ SequenceResult StepRunner::run(const SequenceInput& input, double scale,
         if (should_stop && should_stop()) throw Interrupted("stopped between two tasks");
         const bool backward = is_backward(task.kind),
                    recompute = !backward && episode.kind == EpisodeKind::kRecompute;
-        clock.enter(backward    ? result.backward_s
-                    : recompute ? result.recompute_s
-                                : result.forward_s);
+        clock.enter(backward    ? result.seconds.backward
+                    : recompute ? result.seconds.recompute
+                                : result.seconds.forward);
         if (on_progress) {
           on_progress({backward    ? "backward"
                        : recompute ? "recompute"
@@ -247,7 +247,7 @@ SequenceResult StepRunner::run(const SequenceInput& input, double scale,
   result.loss_sum = sums.loss;
   result.moved = store_->moved() - before;
   result.move_times = store_->take_times();
-  result.counted = sums.counted;
+  result.targets = sums.targets;
   result.correct = sums.correct;
   result.nonfinite_chunk = sums.nonfinite_chunk;
   return result;

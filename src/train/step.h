@@ -12,15 +12,11 @@
 #include "pages/kv_store.h"
 #include "plan/step_plan.h"
 #include "train/kernel_cache.h"
+#include "train/step_statistics.h"
 
 namespace longstride {
 
-struct SequenceResult {
-  double loss_sum = 0;  // over counted targets
-  std::int64_t counted = 0, correct = 0;
-  double forward_s = 0, recompute_s = 0, backward_s = 0;
-  AwayBlocks::Moved moved;  // pages that left the device and came back
-  PageTimes move_times;
+struct SequenceResult : StepStatistics {
   std::int64_t nonfinite_chunk = -1;  // the first with a loss that is not finite; -1: none
 };
 
@@ -70,8 +66,8 @@ class StepRunner {
   StepRunner& operator=(const StepRunner&) = delete;
   ~StepRunner();
 
-  // Forward and backward of one sequence: gradients += scale * d(sum of counted losses). Before
-  // every task it asks should_stop and tells on_progress.
+  // Forward and backward of one sequence: gradients += scale * d(sum of the losses that count).
+  // Before every task it asks should_stop and tells on_progress.
   SequenceResult run(const SequenceInput& input, double scale,
                      const std::function<bool()>& should_stop = nullptr,
                      const OnSequenceProgress& on_progress = nullptr);

@@ -31,10 +31,10 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-Trainer::Trainer(RunPlan plan, Device& device, const OnPhase& on_phase)
+Trainer::Trainer(RunPlan plan, Device& device, RunSinks sinks)
     : plan_(std::move(plan)),
-      weights_(device, plan_.model.config, plan_.model.dtypes, "weights"),
-      gradients_(device, plan_.model.config, DType::kF32, "gradients"),
+      engine_(device, plan_.model.config, plan_.model.dtypes),
+      sinks_(std::move(sinks)),
       saves_(plan_.model.config, plan_.model.side_files) {
   const TrainConfig& config = plan_.config;
   const std::filesystem::path& root = config.checkpoint.directory;
@@ -48,20 +48,18 @@ Trainer::Trainer(RunPlan plan, Device& device, const OnPhase& on_phase)
   state_.numerics = plan_.numerics;
   state_.config = config_to_json(config);
   state_.data_digest = corpus_digest(*plan_.corpus);
-  timed("weights", on_phase, [&] {
+  timed("weights", [&] {
     if (plan_.model.directory)
-      plan_.model.directory->load(weights_);
+      engine_.load(*plan_.model.directory);
     else
-      initialize_random(weights_, plan_.model.config, state_.seed);
+      engine_.initialize(state_.seed);
   });
-  timed("optimizer", on_phase, [&] {
-    optimizer_ =
-        std::make_unique<Optimizer>(plan_.model.config, weights_, config.optimizer, plan_.state);
+  timed("optimizer", [&] {
+    engine_.prepare_optimizer(config.optimizer, plan_.state);
     if (plan_.resume) restore();
   });
-  timed("memory", on_phase, [&] {
-    runner_ = std::make_unique<StepRunner>(plan_.model.config, weights_, gradients_,
-                                           state_.numerics, plan_.step.value());
+  timed("memory", [&] {
+    engine_.prepare_step(state_.numerics, plan_.step.value());
     prepare_snapshots();
   });
 }
@@ -69,10 +67,10 @@ Trainer::Trainer(RunPlan plan, Device& device, const OnPhase& on_phase)
 void Trainer::prepare_snapshots() {
   const TrainConfig& config = plan_.config;
   if (config.checkpoint.every == 0 || config.checkpoint.every >= config.training.steps) return;
-  Device& device = weights_.device();
+  Device& device = engine_.device();
   try {
-    snapshot_plan_ =
-        plan_snapshot(weights_, *optimizer_, snapshot_budget(config.checkpoint, device));
+    snapshot_plan_ = plan_snapshot(engine_.weights(), engine_.optimizer(),
+                                   snapshot_budget(config.checkpoint, device));
     if (snapshot_plan_) snapshot_memory_ = SaveSnapshot::allocate(device, *snapshot_plan_);
   } catch (const Error& e) {
     log_warning("training waits for its saves: {}", e.what());
@@ -80,9 +78,8 @@ void Trainer::prepare_snapshots() {
   }
 }
 
-void Trainer::timed(const std::string& what, const OnPhase& on_phase,
-                    const std::function<void()>& f) {
-  if (on_phase) on_phase(what);
+void Trainer::timed(const std::string& what, const std::function<void()>& f) {
+  tell([&](RunSink& sink) { sink.on_phase(what); });
   const auto start = std::chrono::steady_clock::now();
   f();
   start_times_.push_back({what, seconds_since(start)});
@@ -96,7 +93,7 @@ void Trainer::restore() {
         "this machine's arithmetic differs from the checkpoint's, so results will not repeat bit "
         "for bit ({})",
         difference);
-  load_optimizer(plan_.resume->directory, weights_, *optimizer_);
+  load_optimizer(plan_.resume->directory, engine_.weights(), engine_.optimizer());
   state_.step = saved_step_ = saved.step;
   // A process that was killed may have saved without removing what the save replaced.
   old_saves_are_due_ = true;
@@ -108,39 +105,45 @@ void Trainer::restore() {
     state_.numerics.choices = saved.numerics.choices;
 }
 
-bool Trainer::run(const TrainCallbacks& callbacks) {
+bool Trainer::run(const RunControl& control) {
+  const bool all_done = run_to_the_end(control);
+  tell([](RunSink& sink) { sink.on_end(); });
+  return all_done;
+}
+
+bool Trainer::run_to_the_end(const RunControl& control) {
   try {
-    run_steps(callbacks);
+    run_steps(control);
   } catch (const Interrupted&) {
-    settle(saves_.wait(), callbacks);
-    if (!callbacks.leave_unsaved || !callbacks.leave_unsaved()) save_at_the_end(callbacks);
+    settle(saves_.wait());
+    if (!control.leave_unsaved || !control.leave_unsaved()) save_at_the_end();
     return false;
   } catch (const std::exception&) {
-    save_if_possible(callbacks);
+    save_if_possible();
     throw;
   }
-  save_at_the_end(callbacks);
+  save_at_the_end();
   return true;
 }
 
-void Trainer::run_steps(const TrainCallbacks& callbacks) {
+void Trainer::run_steps(const RunControl& control) {
   const TrainConfig& config = plan_.config;
   if (state_.step >= config.training.steps) return;
   if (state_.numerics.choices.empty())
-    timed("kernels", nullptr,
-          [&] { state_.numerics.choices = runner_->choose_kernels(callbacks.should_stop); });
-  if (callbacks.on_start) callbacks.on_start();
+    timed("kernels",
+          [&] { state_.numerics.choices = engine_.choose_kernels(control.should_stop); });
+  tell([](RunSink& sink) { sink.on_start(); });
   while (state_.step < config.training.steps) {
-    const StepReport report = step(callbacks);
-    settle(saves_.poll(), callbacks);
-    if (callbacks.on_step) callbacks.on_step(report);
+    const StepReport report = step(control);
+    settle(saves_.poll());
+    tell([&](RunSink& sink) { sink.on_step(report); });
     // A later step was finite, so the last save is good.
     if (!report.skipped && saved_step_ < state_.step) remove_old_saves();
     const std::int64_t every = config.checkpoint.every;
     save_is_due_ = save_is_due_ || (every > 0 && state_.step % every == 0);
     // The save of a step that was skipped would take the place of a good one.
     if (save_is_due_ && state_.skipped_in_a_row == 0 && state_.step < config.training.steps)
-      save_on_the_way(callbacks);
+      save_on_the_way();
   }
 }
 
@@ -150,50 +153,48 @@ void Trainer::remove_old_saves() {
   remove_old_checkpoints(checkpoint.directory, saved_step_, checkpoint.keep);
 }
 
-void Trainer::save_on_the_way(const TrainCallbacks& callbacks) {
+void Trainer::save_on_the_way() {
   save_is_due_ = false;
-  settle(saves_.wait(), callbacks);
+  settle(saves_.wait());
   const TraceSpan span(TraceTrack::kStep, {"save", state_.step});
-  if (callbacks.on_saving) callbacks.on_saving(true);
-  if (!snapshot_plan_)
-    return settle(saves_.save_now(save_job(), tensors_in_place(weights_, *optimizer_)), callbacks);
+  tell([](RunSink& sink) { sink.on_saving(true); });
+  if (!snapshot_plan_) return settle(saves_.save_now(save_job(), engine_.tensors()));
   std::unique_ptr<SaveSnapshot> snapshot;
   try {
-    snapshot = std::make_unique<SaveSnapshot>(*snapshot_plan_, snapshot_memory_.get(), weights_,
-                                              *optimizer_);
+    snapshot = std::make_unique<SaveSnapshot>(*snapshot_plan_, snapshot_memory_.get(),
+                                              engine_.weights(), engine_.optimizer());
   } catch (const std::exception&) {
-    return settle(SaveOutcome{state_.step, {}, std::current_exception()}, callbacks);
+    return settle(SaveOutcome{state_.step, {}, std::current_exception()});
   }
   saves_.start(save_job(), std::move(snapshot));
 }
 
-void Trainer::save_at_the_end(const TrainCallbacks& callbacks) {
-  settle(saves_.wait(), callbacks);
+void Trainer::save_at_the_end() {
+  settle(saves_.wait());
   if (state_.step == 0) return;
   if (saved_step_ != state_.step) {
     const TraceSpan span(TraceTrack::kStep, {"save", state_.step});
-    if (callbacks.on_saving) callbacks.on_saving(true);
-    settle(saves_.save_now(save_job(), tensors_in_place(weights_, *optimizer_)), callbacks, true);
+    tell([](RunSink& sink) { sink.on_saving(true); });
+    settle(saves_.save_now(save_job(), engine_.tensors()), true);
   }
   // The save of a step that was skipped takes no other's place.
   if (state_.skipped_in_a_row == 0) remove_old_saves();
 }
 
-void Trainer::save_if_possible(const TrainCallbacks& callbacks) {
-  settle(saves_.wait(), callbacks);
+void Trainer::save_if_possible() {
+  settle(saves_.wait());
   if (updating_ || state_.step == 0 || saved_step_ == state_.step) return;
-  if (callbacks.on_saving) callbacks.on_saving(true);
-  settle(saves_.save_now(save_job(), tensors_in_place(weights_, *optimizer_)), callbacks);
+  tell([](RunSink& sink) { sink.on_saving(true); });
+  settle(saves_.save_now(save_job(), engine_.tensors()));
 }
 
-void Trainer::settle(const std::optional<SaveOutcome>& outcome, const TrainCallbacks& callbacks,
-                     bool must_succeed) {
+void Trainer::settle(const std::optional<SaveOutcome>& outcome, bool must_succeed) {
   if (!outcome) return;
-  if (callbacks.on_saving) callbacks.on_saving(false);
+  tell([](RunSink& sink) { sink.on_saving(false); });
   if (!outcome->error) {
     saved_step_ = outcome->step;
     old_saves_are_due_ = true;
-    if (callbacks.on_save) callbacks.on_save(outcome->path);
+    tell([&](RunSink& sink) { sink.on_save(outcome->path); });
     return;
   }
   if (must_succeed) std::rethrow_exception(outcome->error);
@@ -206,7 +207,7 @@ void Trainer::settle(const std::optional<SaveOutcome>& outcome, const TrainCallb
 
 void Trainer::handle_nonfinite(StepReport& report, const std::string& where) {
   constexpr std::int64_t kMostInARow = 10;
-  const std::string tensor = optimizer_->first_nonfinite(gradients_);
+  const std::string tensor = engine_.first_nonfinite();
   std::string what = fmt::format("step {}: loss {}", report.step, report.loss);
   if (!where.empty()) what += ", " + where;
   what += fmt::format("; gradient norm {}", report.gradient_norm);
@@ -235,64 +236,80 @@ Sample Trainer::next_sample(std::int64_t sequence, StepReport& report) {
   return sample;
 }
 
-StepReport Trainer::step(const TrainCallbacks& callbacks) {
+StepReport Trainer::step(const RunControl& control) {
   const auto start = std::chrono::steady_clock::now();
   const TrainConfig& config = plan_.config;
   StepReport report;
   report.step = state_.step + 1;
   report.total_steps = config.training.steps;
   const TraceSpan step_span(TraceTrack::kStep, {"step", report.step});
+  const std::string nonfinite = run_sequences(report, control);
+  if (!std::exchange(updated_, true) && control.before_first_update) control.before_first_update();
+  saves_.wait_before_update();
+  update(report, nonfinite);
+
+  state_.step = report.step;
+  state_.data_position += config.training.batch;
+  report.samples = state_.data_position;
+  report.epochs = static_cast<double>(state_.data_position) /
+                  static_cast<double>(plan_.samples->samples_per_epoch());
+  report.seconds.total = seconds_since(start);
+  return report;
+}
+
+std::string Trainer::run_sequences(StepReport& report, const RunControl& control) {
+  const std::int64_t batch = plan_.config.training.batch;
   const auto should_stop = [&] {
-    settle(saves_.poll(), callbacks);  // told as soon as it has ended
-    return callbacks.should_stop && callbacks.should_stop();
+    settle(saves_.poll());  // told as soon as it has ended
+    return control.should_stop && control.should_stop();
   };
   const auto on_progress = [&](std::int64_t sequence) -> OnSequenceProgress {
-    if (!callbacks.on_progress) return nullptr;
+    if (sinks_.empty()) return nullptr;
     return [&, sequence](const SequenceProgress& progress) {
-      const auto batch = static_cast<double>(config.training.batch);
-      callbacks.on_progress({report.step, sequence, config.training.batch, progress,
-                             (static_cast<double>(sequence) + progress.done) / batch});
+      const StepProgress now{
+          report.step,
+          report.total_steps,
+          sequence,
+          batch,
+          progress,
+          (static_cast<double>(sequence) + progress.done) / static_cast<double>(batch)};
+      tell([&](RunSink& sink) { sink.on_progress(now); });
     };
   };
 
-  // The loss is one mean over all counted targets of the step, so their number comes first; samples
-  // come when it is their turn, so that one is held at a time.
+  // The loss is one mean over all targets of the step that count, so their number comes first;
+  // samples come when it is their turn, so that one is held at a time.
+  std::int64_t targets = 0;
   {
     const TraceSpan span(TraceTrack::kStep, {"targets"});
-    for (std::int64_t i = 0; i < config.training.batch; ++i)
-      report.counted += plan_.samples->counted_targets(state_.data_position + i);
+    for (std::int64_t i = 0; i < batch; ++i)
+      targets += plan_.samples->counted_targets(state_.data_position + i);
   }
 
-  gradients_.zero();
-  double loss_sum = 0;
-  std::string nonfinite;  // where the first loss that is not finite was met
-  for (std::int64_t sequence = 0; sequence < config.training.batch; ++sequence) {
+  engine_.zero_gradients();
+  std::string nonfinite;
+  for (std::int64_t sequence = 0; sequence < batch; ++sequence) {
     const Sample sample = next_sample(sequence, report);
     const TraceSpan span(TraceTrack::kStep, {"sequence", sequence});
     const std::uint64_t rounding = mixed(mixed(state_.seed, report.step), sequence);
     const SequenceResult r =
-        runner_->run({sample.tokens, sample.targets, sample.document_starts, 0, rounding},
-                     1.0 / static_cast<double>(report.counted), should_stop, on_progress(sequence));
-    loss_sum += r.loss_sum;
-    report.correct += r.correct;
-    report.forward_s += r.forward_s;
-    report.recompute_s += r.recompute_s;
-    report.backward_s += r.backward_s;
-    report.moved_out += r.moved.out;
-    report.moved_in += r.moved.in;
-    report.move_times += r.move_times;
+        engine_.backward({sample.tokens, sample.targets, sample.document_starts, 0, rounding},
+                         1.0 / static_cast<double>(targets), should_stop, on_progress(sequence));
+    report += r;
     if (r.nonfinite_chunk >= 0 && nonfinite.empty())
       nonfinite = fmt::format("first in chunk {} (from token {}) of sequence {}", r.nonfinite_chunk,
                               r.nonfinite_chunk * state_.numerics.chunk_tokens, sequence);
   }
-  report.loss = loss_sum / static_cast<double>(report.counted);
+  report.targets = targets;
+  report.loss = report.loss_sum / static_cast<double>(targets);
+  return nonfinite;
+}
 
-  if (!std::exchange(updated_, true) && callbacks.before_first_update)
-    callbacks.before_first_update();
-  saves_.wait_before_update();
-  const auto update_start = std::chrono::steady_clock::now();
-  const TraceSpan update_span(compute_track(weights_.device().stream()), {"update"});
-  report.gradient_norm = optimizer_->gradient_norm(gradients_);
+void Trainer::update(StepReport& report, const std::string& nonfinite) {
+  const TrainConfig& config = plan_.config;
+  const auto start = std::chrono::steady_clock::now();
+  const TraceSpan span(compute_track(engine_.device().stream()), {"update"});
+  report.gradient_norm = engine_.gradient_norm();
   if (!std::isfinite(report.loss) || !std::isfinite(report.gradient_norm))
     handle_nonfinite(report, nonfinite);
   else
@@ -303,19 +320,11 @@ StepReport Trainer::step(const TrainCallbacks& callbacks) {
                                           report.step, config.training.steps);
   if (!report.skipped) {
     updating_ = true;
-    optimizer_->update(gradients_, report.learning_rate, scale, state_.updates + 1);
+    engine_.update(report.learning_rate, scale, state_.updates + 1);
     updating_ = false;
     ++state_.updates;
   }
-  report.update_s = seconds_since(update_start);
-
-  state_.step = report.step;
-  state_.data_position += config.training.batch;
-  report.samples = state_.data_position;
-  report.epochs = static_cast<double>(state_.data_position) /
-                  static_cast<double>(plan_.samples->samples_per_epoch());
-  report.total_s = seconds_since(start);
-  return report;
+  report.seconds.update = seconds_since(start);
 }
 
 }  // namespace longstride

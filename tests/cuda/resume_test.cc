@@ -68,15 +68,20 @@ TrainConfig run_of(const fs::path& directory, const std::string& output, int ste
                              "training.steps=" + std::to_string(steps)});
 }
 
+class Losses final : public RunSink {
+ public:
+  void on_step(const StepReport& report) override { all.push_back(report.loss); }
+  std::vector<double> all;
+};
+
 std::vector<double> losses_of(const TrainConfig& config, bool resume) {
   const auto device = make_cuda_device();
+  Losses losses;
   Trainer trainer(
-      plan_run(config, *device, find_resume_point(config.checkpoint.directory, {resume})), *device);
-  std::vector<double> losses;
-  TrainCallbacks callbacks;
-  callbacks.on_step = [&](const StepReport& report) { losses.push_back(report.loss); };
-  EXPECT_TRUE(trainer.run(callbacks));
-  return losses;
+      plan_run(config, *device, find_resume_point(config.checkpoint.directory, {resume})), *device,
+      {&losses});
+  EXPECT_TRUE(trainer.run());
+  return losses.all;
 }
 
 TEST(ResumeOnCuda, GivesTheBitsOfARunThatWasNotStopped) {

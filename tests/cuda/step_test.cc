@@ -162,7 +162,7 @@ TEST(StepOnCudaBits, EveryPlanAndEveryRunGivesTheSame) {
       const NumericsChoice choice{.compute = compute, .kv_gradient_dtype = pages};
       const auto first = gradients_on_gpu(c, *weights, {512, 128, 1}, choice);
       for (const Plan& plan : {Plan{512, 128, 1}, Plan{512, 128, 2}, Plan{512, 128, 3},
-                              Plan{512, 128, 1, true}, Plan{512, 128, 2, true}})
+                               Plan{512, 128, 1, true}, Plan{512, 128, 2, true}})
         EXPECT_EQ(differences(c, first, gradients_on_gpu(c, *weights, plan, choice)), "")
             << compute << ", gradient pages " << pages << ", window " << window << ", " << documents
             << " documents: kept " << plan.keep << (plan.rebuild ? ", rebuilt" : "");

@@ -20,7 +20,7 @@ StepRecord example() {
   r.learning_rate = 1e-4;
   r.tokens = 8192;
   r.targets = 8000;
-  r.accuracy = 0.25;
+  r.correct = 2000;
   r.seconds = {.total = 2.0, .forward = 0.5, .recompute = 0.4, .backward = 0.9, .update = 0.2};
   r.bytes = {.weights = 1LL << 30,
              .gradients = 1LL << 29,

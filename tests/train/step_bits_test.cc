@@ -99,7 +99,7 @@ TEST(StepBits, GradientsOfSequencesAddUp) {
   ParameterSet sum(*device, c.config, DType::kF32, "gradients");
   StepRunner runner =
       planned_runner(c.config, *weights, sum, choose_numerics(*device, c.config, 64, 32), {290, 1});
-  const double scale = 1.0 / static_cast<double>(packed.result.counted);
+  const double scale = 1.0 / static_cast<double>(packed.result.targets);
   const std::vector<std::int64_t> whole = {0};
   double loss = 0;
   const std::span tokens(c.tokens), targets(c.targets);

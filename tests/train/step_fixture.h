@@ -98,7 +98,7 @@ struct StepOutcome {
   SequenceResult result;
   std::unique_ptr<ParameterSet> gradients;
   std::vector<float> losses;
-  double loss() const { return result.loss_sum / static_cast<double>(result.counted); }
+  double loss() const { return result.loss_sum / static_cast<double>(result.targets); }
 };
 
 inline StepOutcome run_step(Device& device, const RandomCase& c, const ParameterSet& weights,

@@ -1,0 +1,185 @@
+#include "cli/bench_step_options.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/sizes.h"
+#include "cli/usage.h"
+#include "model/presets.h"
+
+namespace longstride::cli {
+namespace {
+
+// Bytes, or what the words stand for: "least" is what the step needs, "streaming" what it takes to
+// move pages beside the arithmetic.
+std::int64_t page_memory(const StepBenchOptions& o, const StepPlanner& planner) {
+  if (o.page_memory == "least") return planner.least_page_bytes();
+  if (o.page_memory == "streaming") return planner.streaming_page_bytes();
+  try {
+    return parse_size(o.page_memory, "--page-memory");
+  } catch (const Error& e) {
+    throw Error(e.what(), e.hint() + "; or least, or streaming");
+  }
+}
+
+std::optional<std::int64_t> disk_memory(const StepBenchOptions& o) {
+  if (o.disk_memory.empty()) return std::nullopt;
+  return parse_size(o.disk_memory, "--disk-memory");
+}
+
+void add_shape_options(CLI::App& command, const std::shared_ptr<StepBenchOptions>& options) {
+  command.add_option("--preset", options->preset, "built-in shape, e.g. qwen2.5-0.5b")->required();
+  command.add_option("--context", options->context, "tokens of the sequence, e.g. 16K")->required();
+  command.add_option("--document", options->document,
+                     "tokens of a document; the sequence is packed with them. All: one document");
+  command.add_option("--chunk", options->chunk,
+                     "tokens of a chunk: 1024 on the CPU, 4096 on a GPU");
+  command.add_option("--page", options->page, "tokens of a page")->capture_default_str();
+  command.add_option("--attention", options->attention, "dense, or window with --window")
+      ->check(CLI::IsMember({"dense", "window"}))
+      ->capture_default_str();
+  command.add_option("--window", options->window, "tokens a query sees, itself included");
+  command.add_option("--layers", options->layers, "use only so many layers")
+      ->check(CLI::PositiveNumber);
+  command
+      .add_option("--keep-chunks", options->keep_chunks, "last chunks that keep their activations")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_flag("--rebuild-feed-forward", options->rebuild_feed_forward,
+                   "compute gate and up again in the backward pass: less workspace");
+}
+
+void add_memory_options(CLI::App& command, const std::shared_ptr<StepBenchOptions>& options) {
+  command.add_option("--page-memory", options->page_memory,
+                     "bytes on the device for pages, or least, or streaming (what it takes to move "
+                     "pages beside the arithmetic); the others go to host memory and disk");
+  command.add_option("--host-memory", options->host_memory,
+                     "bytes of host memory for pages, without it as many as there are; and for "
+                     "--optimizer disk what they leave of it, without it none");
+  command.add_option("--disk-memory", options->disk_memory,
+                     "bytes of disk for pages, without it none; and for --optimizer disk what "
+                     "they leave of it, without it as many as there are");
+  command.add_option("--disk-path", options->disk_path, "the directory for what goes to disk");
+}
+
+}  // namespace
+
+void add_options(CLI::App& command, const std::shared_ptr<StepBenchOptions>& options) {
+  add_shape_options(command, options);
+  add_memory_options(command, options);
+  command.add_option("--dtype", options->dtype, "of the weights: f32 on the CPU, bf16 on a GPU")
+      ->check(CLI::IsMember({"f32", "bf16", "f16"}));
+  command.add_option("--repeat", options->repeat, "runs; the fastest counts")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  command
+      .add_option("--update", options->updates, "updates by the optimizer after the step; timed")
+      ->check(CLI::Range(1, 1'000'000));
+  command
+      .add_option("--optimizer", options->optimizer,
+                  "where its state is in --update: device (the default), host or disk")
+      ->check(CLI::IsMember({"device", "host", "disk"}));
+  command.add_flag("--profile", options->profile,
+                   "one more run that notes every kernel: where the time goes, how much is idle");
+  command
+      .add_option("--trace", options->trace,
+                  "write what ran when in the last run to this file, for ui.perfetto.dev; the "
+                  "figures are then that run's")
+      ->check(not_empty());
+  command.add_option("--json", options->json, "write the figures to this file instead of stdout")
+      ->check(not_empty());
+  add_numerics_options(command, options->numerics);
+  add_device_option(command, options->device);
+}
+
+void check_options(const StepBenchOptions& o) {
+  if (!o.optimizer.empty() && o.updates == 0)
+    throw Error("--optimizer without --update", "add --update 3, for instance");
+  const bool optimizer_on_disk = o.optimizer == "disk";
+  if (optimizer_on_disk && o.disk_path.empty())
+    throw Error("--optimizer disk without --disk-path", "name a directory on a local disk");
+  for (const auto& [option, value] :
+       {std::pair("--host-memory", &o.host_memory), std::pair("--disk-memory", &o.disk_memory)})
+    if (!value->empty() && o.page_memory.empty() && !optimizer_on_disk)
+      throw Error(fmt::format("{} without --page-memory or --optimizer disk", option),
+                  "all pages are on the device: add --page-memory least, for instance");
+  if (!o.disk_path.empty() && o.disk_memory.empty() && !optimizer_on_disk)
+    throw Error("--disk-path without --disk-memory or --optimizer disk",
+                "nothing goes to disk: add --disk-memory 100GiB, for instance");
+  const auto full = [](const std::string& name) {
+    return std::filesystem::absolute(name).lexically_normal();
+  };
+  if (!o.trace.empty() && !o.json.empty() && full(o.trace) == full(o.json))
+    throw Error(fmt::format("--trace and --json are both {}", o.json), "name two files");
+}
+
+void warn_of_unused(const StepBenchOptions& o, const StepMemory& m) {
+  if (o.page_memory.empty()) return;
+  if (m.host_pages + m.disk_pages == 0)
+    log_warning("--page-memory {} holds all pages: none goes to host memory or disk",
+                o.page_memory);
+  else if (m.disk_pages == 0 && !o.disk_memory.empty() && o.optimizer != "disk")
+    log_warning(
+        "--disk-memory {}: host memory holds all pages that leave the device, so none goes "
+        "to disk; give a smaller --host-memory to use it",
+        o.disk_memory);
+}
+
+ModelConfig shape_of(const StepBenchOptions& o) {
+  ModelConfig config = find_preset(o.preset);
+  if (o.layers > config.layers)
+    throw Error(fmt::format("--layers is {}, but {} has {}", o.layers, o.preset, config.layers),
+                "leave it out to use all of them");
+  if (o.layers > 0) config.layers = o.layers;
+  std::int64_t window = 0;
+  if (o.attention == "window") {
+    if (o.window.empty())
+      throw Error("--attention window needs its size",
+                  "add --window TOKENS, for instance --window 1024");
+    window = parse_size(o.window, "--window");
+    if (window < 1) throw Error("--window is 0", "a query sees at least itself: give 1 or more");
+  } else if (!o.window.empty()) {
+    throw Error("--window without --attention window", "add --attention window");
+  }
+  config.windows.assign(static_cast<std::size_t>(config.layers), window);
+  return config;
+}
+
+PageBudget pages_of(const StepBenchOptions& o, const StepPlanner& planner) {
+  if (o.page_memory.empty()) return {};
+  PageBudget pages{page_memory(o, planner),
+                   o.host_memory.empty() ? std::int64_t{PageBudget::kAll}
+                                         : parse_size(o.host_memory, "--host-memory"),
+                   disk_memory(o).value_or(0), o.disk_path};
+  if (pages.disk > 0 && o.disk_path.empty())
+    throw Error("--disk-memory without --disk-path", "name a directory on a local disk");
+  return pages;
+}
+
+UpdateBench update_of(const StepBenchOptions& o, const StepMemory& step) {
+  UpdateBench update{o.updates, o.optimizer.empty() ? "device" : o.optimizer};
+  update.state.place = o.optimizer == "disk"   ? StatePlace::kDisk
+                       : o.optimizer == "host" ? StatePlace::kHost
+                                               : StatePlace::kDevice;
+  if (o.optimizer != "disk") return update;
+  update.state.disk_directory = o.disk_path;
+  if (!o.host_memory.empty())
+    update.state.host_bytes =
+        std::max<std::int64_t>(0, parse_size(o.host_memory, "--host-memory") - step.host_pages);
+  if (const auto disk = disk_memory(o)) update.disk_bytes = *disk - step.disk_pages;
+  return update;
+}
+
+std::vector<std::int64_t> document_starts(const StepBenchOptions& o, std::int64_t context) {
+  const std::int64_t length = o.document.empty() ? context : parse_size(o.document, "--document");
+  if (length < 2) throw Error(fmt::format("--document is {}", length), "give at least 2 tokens");
+  std::vector<std::int64_t> starts;
+  for (std::int64_t at = 0; at < context; at += length) starts.push_back(at);
+  return starts;
+}
+
+}  // namespace longstride::cli

@@ -1,0 +1,39 @@
+// The options of `bench step`, and what they ask for.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/bench.h"
+#include "cli/bench_update.h"
+#include "model/config.h"
+#include "plan/step_plan.h"
+#include "train/step.h"
+
+namespace longstride::cli {
+
+struct StepBenchOptions {
+  std::string preset, context, document, chunk, page = "128", attention = "dense", window, dtype,
+                                                json, device = "auto", page_memory, host_memory,
+                                                disk_memory, disk_path, optimizer, trace;
+  std::int64_t layers = 0, repeat = 1, keep_chunks = 1, updates = 0;
+  bool rebuild_feed_forward = false, profile = false;
+  NumericsChoice numerics;
+};
+
+void add_options(CLI::App& command, const std::shared_ptr<StepBenchOptions>& options);
+// Throws Error: options that would do nothing are refused.
+void check_options(const StepBenchOptions& o);
+// Says which options do nothing under the plan.
+void warn_of_unused(const StepBenchOptions& o, const StepMemory& m);
+
+ModelConfig shape_of(const StepBenchOptions& o);
+PageBudget pages_of(const StepBenchOptions& o, const StepPlanner& planner);
+// Where the optimizer's state goes, beside the pages of the step.
+UpdateBench update_of(const StepBenchOptions& o, const StepMemory& step);
+// Where documents begin in the sequence.
+std::vector<std::int64_t> document_starts(const StepBenchOptions& o, std::int64_t context);
+
+}  // namespace longstride::cli

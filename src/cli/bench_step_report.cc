@@ -1,0 +1,154 @@
+#include "cli/bench_step_report.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/log.h"
+#include "base/sizes.h"
+#include "base/thread_pool.h"
+#include "cli/record.h"
+#include "observe/flops.h"
+
+namespace longstride::cli {
+namespace {
+
+// Of the documents in the sequence's first `tokens`.
+std::vector<std::int64_t> document_lengths(const std::vector<std::int64_t>& starts,
+                                           std::int64_t tokens) {
+  std::vector<std::int64_t> lengths;
+  for (std::size_t i = 0; i < starts.size() && starts[i] < tokens; ++i)
+    lengths.push_back(std::min(i + 1 < starts.size() ? starts[i + 1] : tokens, tokens) - starts[i]);
+  return lengths;
+}
+
+// Arithmetic that a step does beyond the model's: the layers of all chunks but the kept ones run
+// forward a second time.
+double recomputed_flops(const ModelConfig& config, const StepPlan& plan,
+                        const StepBenchResult& best) {
+  const std::int64_t recomputed =
+      std::max<std::int64_t>(0, plan.layout().chunks() - plan.schedule.keep_chunks) *
+      plan.chunk_tokens;
+  ModelConfig layers = config;
+  layers.vocabulary = 0;  // no head
+  return flops_of(layers, document_lengths(best.documents, recomputed)) / 3;
+}
+
+struct Rates {
+  double model_tflops = 0, hardware_tflops = 0;
+};
+
+Rates rates_of(const Engine& engine, const StepBenchResult& best) {
+  const double model = flops_of(engine.config(), document_lengths(best.documents, best.context));
+  const double recomputed = recomputed_flops(engine.config(), engine.runner().plan(), best);
+  return {model / best.total * 1e-12, (model + recomputed) / best.total * 1e-12};
+}
+
+// On the CPU the step's memory is what the process grew by; on a device of its own, what was
+// allocated there.
+std::int64_t step_bytes(Engine& engine, const StepBenchResult& best) {
+  const Device& device = engine.device();
+  if (device.shares_host_memory()) return best.peak_rss - best.baseline_rss;
+  return device.allocated_bytes() - engine.weights().bytes() - engine.gradients().bytes();
+}
+
+OrderedJson seconds_to_json(const StepBenchResult& best) {
+  const StepSeconds& seconds = best.result.seconds;
+  return {{"total", best.total},
+          {"forward", seconds.forward},
+          {"recompute", seconds.recompute},
+          {"backward", seconds.backward},
+          {"to_host", best.result.move_times.copies.to_host_s},
+          {"from_host", best.result.move_times.copies.from_host_s},
+          {"disk", best.result.move_times.disk_s},
+          {"blocked", best.result.move_times.blocked_s()},
+          {"cpu", best.cpu.process_s},
+          {"cpu_of_issuing_thread", best.cpu.thread_s}};
+}
+
+OrderedJson memory_to_json(Engine& engine, const StepBenchResult& best) {
+  const StepMemory& m = engine.memory();
+  const Device& device = engine.device();
+  return {{"weights", engine.weights().bytes()},
+          {"gradients", engine.gradients().bytes()},
+          {"kv_pages", m.kv_pages},
+          {"kv_gradient_pages", m.kv_gradient_pages},
+          {"workspace", m.workspace},
+          {"workspace_bound", m.workspace_bound},
+          {"host_pages", m.host_pages},
+          {"disk_pages", m.disk_pages},
+          {"moved_out", best.result.moved.out},
+          {"moved_in", best.result.moved.in},
+          {"moved_to_disk", best.result.moved.to_disk},
+          {"moved_from_disk", best.result.moved.from_disk},
+          {"kv_pages_peak", engine.runner().store().kv_pool().peak()},
+          {"kv_gradient_pages_peak", engine.runner().store().gradient_pool().peak()},
+          {"planned_step_bytes", m.total()},
+          {"baseline_rss", best.baseline_rss},
+          {"peak_rss", best.peak_rss},
+          {"peak_rss_is_of_the_step", best.own_peak},
+          {"device_allocated", device.allocated_bytes()},
+          {"device_used", device.used_bytes()},
+          {"step_bytes", step_bytes(engine, best)}};
+}
+
+void log_figures(const StepBenchOptions& o, Engine& engine, const StepBenchResult& best,
+                 const Rates& rates) {
+  const StepSeconds& seconds = best.result.seconds;
+  const StepMemory& m = engine.memory();
+  const auto bytes = [](std::int64_t b) { return format_bytes(static_cast<double>(b)); };
+  log_info(
+      "{} {} tokens, {}: {:.2f} s (forward {:.2f}, recompute {:.2f}, backward {:.2f}), {:.0f} "
+      "tokens/s, {:.3f} model TFLOP/s, {:.3f} with recompute",
+      o.preset, best.context, o.attention, best.total, seconds.forward, seconds.recompute,
+      seconds.backward, static_cast<double>(best.context) / best.total, rates.model_tflops,
+      rates.hardware_tflops);
+  log_info(
+      "memory beyond weights and gradients: {} measured, {} planned (KV {}, KV gradients {}, "
+      "workspace {})",
+      bytes(step_bytes(engine, best)), bytes(m.total()), bytes(m.kv_pages),
+      bytes(m.kv_gradient_pages), bytes(m.workspace));
+  if (const AwayBlocks::Moved& moved = best.result.moved; moved.in + moved.out > 0)
+    log_info(
+        "pages: {} out in {:.2f} s, {} in in {:.2f} s ({} and {} by disk), computing waited "
+        "{:.2f} s: {:.1f}% hidden",
+        bytes(moved.out), best.result.move_times.copies.to_host_s, bytes(moved.in),
+        best.result.move_times.copies.from_host_s, bytes(moved.to_disk), bytes(moved.from_disk),
+        best.result.move_times.blocked_s(), 100 * best.result.move_times.hidden_share());
+}
+
+}  // namespace
+
+OrderedJson report_step(const StepBenchOptions& o, Engine& engine, const StepBenchResult& best) {
+  const Rates rates = rates_of(engine, best);
+  const StepPlan& plan = engine.runner().plan();
+  const ModelConfig& config = engine.config();
+  const Device& device = engine.device();
+  const std::optional<double> peak = peak_flops_per_s(device.name());
+  log_figures(o, engine, best, rates);
+  return {{"preset", o.preset},
+          {"context", best.context},
+          {"documents", best.documents.size()},
+          {"chunk", plan.chunk_tokens},
+          {"page", plan.page_tokens},
+          {"attention", o.attention},
+          {"window", config.windows.front()},
+          {"rebuild_feed_forward", o.rebuild_feed_forward},
+          {"layers", config.layers},
+          {"device", device.name()},
+          {"threads", thread_count()},
+          {"repeat", o.repeat},
+          {"traced", best.traced},
+          {"loss", best.result.loss_sum / static_cast<double>(best.result.targets)},
+          {"weights_dtype", std::string(name_of(engine.weights().dtypes().front()))},
+          {"tokens_per_s", static_cast<double>(best.context) / best.total},
+          {"model_tflops", rates.model_tflops},
+          {"hardware_tflops", rates.hardware_tflops},
+          {"model_flop_utilization",
+           peak ? OrderedJson(rates.model_tflops * 1e12 / *peak) : OrderedJson()},
+          {"seconds", seconds_to_json(best)},
+          {"hidden_share", best.result.move_times.hidden_share()},
+          {"memory", memory_to_json(engine, best)},
+          {"numerics", best.numerics}};
+}
+
+}  // namespace longstride::cli

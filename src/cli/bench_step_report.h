@@ -1,0 +1,26 @@
+// What `bench step` reports of its fastest run.
+#pragma once
+
+#include "base/json.h"
+#include "cli/bench_step_options.h"
+#include "observe/cpu_time.h"
+#include "train/engine.h"
+
+namespace longstride::cli {
+
+struct StepBenchResult {
+  double total = 0;  // seconds
+  SequenceResult result;
+  CpuTime cpu;
+  std::vector<std::int64_t> documents;  // where they begin
+  std::int64_t context = 0;
+  std::int64_t baseline_rss = 0, peak_rss = 0;
+  bool own_peak = false;  // the peak is that of the step
+  bool traced = false;
+  OrderedJson numerics;  // the record, with the kernels that were chosen
+};
+
+// The figures, which are also logged.
+OrderedJson report_step(const StepBenchOptions& o, Engine& engine, const StepBenchResult& best);
+
+}  // namespace longstride::cli

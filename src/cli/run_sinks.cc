@@ -1,0 +1,71 @@
+#include "cli/run_sinks.h"
+
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/record.h"
+#include "cli/stop_signals.h"
+
+namespace longstride::cli {
+
+void ConsoleSink::on_phase(std::string_view what) {
+  console_.start_phase(fmt::format("start: {}", what));
+}
+
+void ConsoleSink::on_progress(const StepProgress& p) {
+  console_.update({p.step, p.total_steps, p.sequence, p.sequences, p.in_sequence.phase,
+                   p.in_sequence.chunk, p.in_sequence.chunks, p.done});
+}
+
+void SaveSink::on_save(const std::filesystem::path& path) { log_info("saved {}", path.string()); }
+
+void SaveSink::on_saving(bool saving) { StopSignals::set_saving(saving); }
+
+void StartTimesSink::on_start() {
+  std::string text = fmt::format("plan {:.1f} s", plan_s_);
+  for (const StartTime& time : trainer_.start_times())
+    text += fmt::format(", {} {:.1f} s", time.what, time.seconds);
+  log_info("start: {}", text);
+}
+
+RecordSink::RecordSink(const RunPlan& plan, std::int64_t begin_step,
+                       std::function<void(const std::string&)> print_line)
+    : plan_(plan),
+      begin_step_(begin_step),
+      print_line_(std::move(print_line)),
+      file_(plan.config.metrics.file, begin_step) {}
+
+void RecordSink::on_step(const StepReport& report) {
+  StepRecord record = make_record(report, plan_);
+  record.elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  record.seconds_left = record.elapsed / static_cast<double>(report.step - begin_step_) *
+                        static_cast<double>(report.total_steps - report.step);
+  try {
+    file_.append(record);
+    failing_ = false;
+  } catch (const Error& e) {
+    if (!failing_)
+      log_warning("{}; the run goes on, and step {} has no line", e.what(), record.step);
+    failing_ = true;
+  }
+  print_line_(format_step_line(record));
+}
+
+TraceSink::TraceSink(Tracer& tracer, Device& device, std::string title, std::int64_t last_step)
+    : tracer_(tracer), device_(device), title_(std::move(title)), last_step_(last_step) {}
+
+void TraceSink::on_step(const StepReport& report) {
+  if (report.step >= last_step_) finish();
+}
+
+void TraceSink::finish() {
+  if (!tracer_.running()) return;
+  try {
+    tracer_.finish();
+  } catch (const Error& e) {
+    log_warning("trace: {}; the run goes on without it", e.what());
+  }
+}
+
+}  // namespace longstride::cli

@@ -1,0 +1,31 @@
+#include "train/engine.h"
+
+#include <utility>
+
+#include "base/error.h"
+
+namespace longstride {
+
+Engine::Engine(Device& device, const ModelConfig& config, const std::vector<DType>& dtypes)
+    : device_(device),
+      config_(config),
+      weights_(device, config, dtypes, "weights"),
+      gradients_(device, config, DType::kF32, "gradients") {}
+
+StepPlanner Engine::planner(const NumericsRecord& numerics, const StepOptions& options) const {
+  return {device_, config_, weights_.dtypes(), numerics, options};
+}
+
+void Engine::prepare_step(const NumericsRecord& numerics, StepPlan plan) {
+  LS_CHECK(runner_ == nullptr, "the step of {} tokens is prepared already",
+           runner_->plan().max_tokens);
+  runner_ = std::make_unique<StepRunner>(config_, weights_, gradients_, numerics, std::move(plan));
+}
+
+void Engine::prepare_optimizer(const OptimizerConfig& config, const StateOptions& state) {
+  LS_CHECK(optimizer_ == nullptr, "learning rate {}: there is an optimizer already",
+           config.learning_rate);
+  optimizer_ = std::make_unique<Optimizer>(config_, weights_, config, state);
+}
+
+}  // namespace longstride

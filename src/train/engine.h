@@ -1,0 +1,74 @@
+// Engine: a model on a device, and all that is done with it: weights, gradients, the planned step,
+// the optimizer. It opens a model, plans, steps, updates, and gives what a save writes. Trainer,
+// `gradients`, `bench step` and the demo stand on it.
+//
+// Not thread-safe: one thread owns it. The device outlives it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "train/checkpoint.h"
+#include "train/optimizer.h"
+#include "train/step.h"
+
+namespace longstride {
+
+class Engine {
+ public:
+  // Allocates weights and gradients. The weights are zero until they are filled.
+  Engine(Device& device, const ModelConfig& config, const std::vector<DType>& dtypes);
+
+  // Fills the weights: from a directory, or random ones (many times faster `repeating`, for
+  // benchmarks).
+  void load(const ModelDirectory& directory) { directory.load(weights_); }
+  void initialize(std::uint64_t seed) { initialize_random(weights_, config_, seed); }
+  void initialize_repeatedly(std::uint64_t seed) { initialize_repeating(weights_, config_, seed); }
+
+  // Plans steps of this model; needs no memory of the device.
+  StepPlanner planner(const NumericsRecord& numerics, const StepOptions& options) const;
+  // Allocates what the plan says. Once.
+  void prepare_step(const NumericsRecord& numerics, StepPlan plan);
+  // Once.
+  void prepare_optimizer(const OptimizerConfig& config, const StateOptions& state);
+
+  // As StepRunner::choose_kernels: zeroes the gradients.
+  const ops::KernelChoices& choose_kernels(const std::function<bool()>& should_stop = nullptr) {
+    return runner_->choose_kernels(should_stop);
+  }
+  void zero_gradients() { gradients_.zero(); }
+  // Forward and backward of one sequence, as StepRunner::run: gradients +=.
+  SequenceResult backward(const SequenceInput& input, double scale,
+                          const std::function<bool()>& should_stop = nullptr,
+                          const OnSequenceProgress& on_progress = nullptr) {
+    return runner_->run(input, scale, should_stop, on_progress);
+  }
+  double gradient_norm() { return optimizer_->gradient_norm(gradients_); }
+  // The first gradient that is not finite, by name; empty: all are.
+  std::string first_nonfinite() { return optimizer_->first_nonfinite(gradients_); }
+  // Update number `number`, from 1 on, of gradients times `scale`.
+  void update(double learning_rate, double scale, std::int64_t number) {
+    optimizer_->update(gradients_, learning_rate, scale, number);
+  }
+  // What a checkpoint holds, as it lies on the device.
+  CheckpointTensors tensors() { return tensors_in_place(weights_, *optimizer_); }
+
+  Device& device() const { return device_; }
+  const ModelConfig& config() const { return config_; }
+  ParameterSet& weights() { return weights_; }
+  const ParameterSet& gradients() const { return gradients_; }
+  Optimizer& optimizer() { return *optimizer_; }
+  const StepRunner& runner() const { return *runner_; }
+  const StepMemory& memory() const { return runner_->memory(); }
+
+ private:
+  Device& device_;
+  ModelConfig config_;
+  ParameterSet weights_, gradients_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<StepRunner> runner_;
+};
+
+}  // namespace longstride

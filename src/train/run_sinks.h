@@ -1,0 +1,64 @@
+// Who listens to a training run: progress, metrics, traces and the like are sinks in a list. All
+// functions are called by the thread that runs the steps, sink by sink in the order of the list.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "train/step.h"
+
+namespace longstride {
+
+// What is known of one optimizer step. `targets` is known before the step begins.
+struct StepReport : StepStatistics {
+  std::int64_t step = 0, total_steps = 0;  // from 1
+  double loss = 0;                         // mean over the targets that count
+  double gradient_norm = 0;                // before clipping
+  double learning_rate = 0;
+  std::int64_t tokens = 0;
+  std::int64_t samples = 0;                    // consumed since the run began
+  double epochs = 0;                           // the same in epochs
+  bool skipped = false;                        // not finite: the weights were not updated
+  std::vector<std::int64_t> document_lengths;  // of all sequences: what attention worked on
+};
+
+// How far a step is.
+struct StepProgress {
+  std::int64_t step = 0, total_steps = 0;
+  std::int64_t sequence = 0, sequences = 0;
+  SequenceProgress in_sequence;
+  double done = 0;  // share of the step, the update left out
+};
+
+class RunSink {
+ public:
+  virtual ~RunSink() = default;
+  // A part of the start begins: "weights", "optimizer", "memory", "kernels".
+  virtual void on_phase(std::string_view /*what*/) {}
+  // Before the first step, where there is one: kernels have been chosen.
+  virtual void on_start() {}
+  virtual void on_progress(const StepProgress&) {}  // before every task
+  virtual void on_step(const StepReport&) {}
+  virtual void on_save(const std::filesystem::path&) {}  // a checkpoint is complete
+  // A save begins (true); none is under way any more (false).
+  virtual void on_saving(bool) {}
+  // No step follows, whatever the reason.
+  virtual void on_end() {}
+};
+
+using RunSinks = std::vector<RunSink*>;  // which outlive the run
+
+// What decides about the run from outside. All may be empty.
+struct RunControl {
+  std::function<bool()> should_stop;  // asked before every task
+  // Asked where the run was stopped: nothing more is saved.
+  std::function<bool()> leave_unsaved;
+  // Once, before the first update that this process makes. May throw Error, which ends the run with
+  // the weights as they were.
+  std::function<void()> before_first_update;
+};
+
+}  // namespace longstride

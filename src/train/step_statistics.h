@@ -1,0 +1,47 @@
+// What sequences did and took: of one, or of all sequences of a step.
+#pragma once
+
+#include <cstdint>
+
+#include "pages/kv_store.h"
+
+namespace longstride {
+
+struct StepSeconds {
+  double total = 0;
+  double forward = 0;
+  double recompute = 0;  // forward work repeated in the backward pass
+  double backward = 0;   // without recompute
+  double update = 0;     // clipping and optimizer
+
+  StepSeconds& operator+=(const StepSeconds& more) {
+    total += more.total;
+    forward += more.forward;
+    recompute += more.recompute;
+    backward += more.backward;
+    update += more.update;
+    return *this;
+  }
+};
+
+struct StepStatistics {
+  double loss_sum = 0;       // over the targets that count
+  std::int64_t targets = 0;  // that count
+  std::int64_t correct = 0;  // of them, those whose largest logit is right
+  StepSeconds seconds;
+  AwayBlocks::Moved moved;  // bytes of pages that left the device and came back
+  PageTimes move_times;     // of them
+
+  double accuracy() const { return static_cast<double>(correct) / static_cast<double>(targets); }
+  StepStatistics& operator+=(const StepStatistics& more) {
+    loss_sum += more.loss_sum;
+    targets += more.targets;
+    correct += more.correct;
+    seconds += more.seconds;
+    moved += more.moved;
+    move_times += more.move_times;
+    return *this;
+  }
+};
+
+}  // namespace longstride
