@@ -14,6 +14,7 @@
 #include "observe/activity_summary.h"
 #include "observe/process_memory.h"
 #include "observe/tracer.h"
+#include "tensor/dtype_words.h"
 
 namespace longstride::cli {
 namespace {
@@ -71,7 +72,7 @@ NumericsRecord numerics_of(const StepBenchOptions& o, Device& device, const Mode
 
 DType weights_dtype(const StepBenchOptions& o, const Device& device) {
   if (o.dtype.empty()) return device.computes_in_bf16() ? DType::kBF16 : DType::kF32;
-  return o.dtype == "bf16" ? DType::kBF16 : o.dtype == "f16" ? DType::kF16 : DType::kF32;
+  return dtype_of_word(o.dtype).value();
 }
 
 void check_context(const StepBenchOptions& o, const Device& device, const ModelConfig& config,

@@ -73,7 +73,7 @@ ChunkContext ChunkRunner::context_of(const Chunk& chunk) const {
           chunk.cos_TN.view(),
           chunk.sin_TN.view(),
           compute_,
-          context_.numerics.determinism == "exact"};
+          context_.numerics.exact()};
 }
 
 LayerPass ChunkRunner::pass_of(const ChunkContext& ctx, const Task& task) {

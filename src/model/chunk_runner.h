@@ -48,7 +48,7 @@ class ChunkRunner {
       : context_(context),
         workspace_(workspace),
         pages_(pages),
-        compute_(context.numerics.compute == "bf16" ? DType::kBF16 : DType::kF32) {}
+        compute_(context.numerics.compute) {}
 
   // Room for any sequence of up to this layout's tokens.
   void reserve(const SequenceLayout& layout);

@@ -38,14 +38,13 @@ PlacedEpisode place(const Episode& episode, const RunnerContext& context,
 // How a step is going to be cut into tasks, and their keys into segments.
 ScheduleOptions schedule_options(const Device& runs_on, const ModelConfig& config,
                                  const NumericsRecord& numerics, const StepOptions& options) {
-  const ops::PagedAttentionShape shape{
-      .tokens = numerics.chunk_tokens,
-      .query_heads = config.query_heads,
-      .kv_heads = config.kv_heads,
-      .head_size = config.head_size,
-      .page_tokens = numerics.page_tokens,
-      .compute = numerics.compute == "bf16" ? DType::kBF16 : DType::kF32};
-  const bool exact = numerics.determinism == "exact";
+  const ops::PagedAttentionShape shape{.tokens = numerics.chunk_tokens,
+                                       .query_heads = config.query_heads,
+                                       .kv_heads = config.kv_heads,
+                                       .head_size = config.head_size,
+                                       .page_tokens = numerics.page_tokens,
+                                       .compute = numerics.compute};
+  const bool exact = numerics.exact();
   const auto cut = [&](bool backward) {
     return ops::paged_attention_cut(runs_on.kind(), {shape, backward, exact});
   };
@@ -61,11 +60,12 @@ ScheduleOptions schedule_options(const Device& runs_on, const ModelConfig& confi
 }  // namespace
 
 KvShape kv_shape(const ModelConfig& config, const NumericsRecord& numerics) {
-  const auto dtype = [](const std::string& name) {
-    return name == "bf16" ? DType::kBF16 : DType::kF32;
-  };
-  return {config.layers,        config.kv_heads,         config.head_size,
-          numerics.page_tokens, dtype(numerics.compute), dtype(numerics.kv_gradient_dtype)};
+  return {.layers = config.layers,
+          .kv_heads = config.kv_heads,
+          .head_size = config.head_size,
+          .page_tokens = numerics.page_tokens,
+          .dtype = numerics.compute,
+          .gradient_dtype = numerics.kv_gradient_dtype};
 }
 
 std::int64_t kv_bytes_needed(const ModelConfig& config, const NumericsRecord& numerics,

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/sizes.h"
 #include "model/presets.h"
+#include "tensor/dtype_words.h"
 #include "train/data_check.h"
 #include "train/run_memory.h"
 #include "train/same_run.h"
@@ -15,10 +16,6 @@
 
 namespace longstride {
 namespace {
-
-DType dtype_named(const std::string& name) {
-  return name == "bf16" ? DType::kBF16 : name == "f16" ? DType::kF16 : DType::kF32;
-}
 
 std::string text(std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
 

@@ -11,6 +11,7 @@
 #include "ops/kernel_libraries.h"
 #include "ops/loss_head.h"
 #include "ops/paged_attention.h"
+#include "tensor/dtype_words.h"
 #include "train/step_trace.h"
 
 namespace longstride {
@@ -73,14 +74,22 @@ double work_of(const ModelConfig& config, const SequenceLayout& layout,
 
 NumericsRecord choose_numerics(Device& device, const ModelConfig& config, std::int64_t chunk_tokens,
                                std::int64_t page_tokens, const NumericsChoice& choice) {
-  const std::string& compute = choice.compute;
-  if (compute == "bf16" && !device.computes_in_bf16())
+  const auto meaning = [](const char* what, const auto& found, const std::string& word) {
+    if (!found) throw Error(fmt::format("{} is '{}'", what, word), "see longstride --help");
+    return *found;
+  };
+  NumericsRecord record;
+  record.determinism =
+      meaning("determinism", determinism_of_word(choice.determinism), choice.determinism);
+  record.kv_gradient_dtype = meaning("kv_gradient_dtype", dtype_of_word(choice.kv_gradient_dtype),
+                                     choice.kv_gradient_dtype);
+  if (choice.compute == "auto")
+    record.compute = device.computes_in_bf16() ? DType::kBF16 : DType::kF32;
+  else
+    record.compute = meaning("compute", dtype_of_word(choice.compute), choice.compute);
+  if (record.compute == DType::kBF16 && !device.computes_in_bf16())
     throw Error(fmt::format("{} does not compute in bf16", device.name()),
                 "choose f32 (or auto) for compute, or another device");
-  NumericsRecord record;
-  record.determinism = choice.determinism;
-  record.kv_gradient_dtype = choice.kv_gradient_dtype;
-  record.compute = compute == "auto" ? (device.computes_in_bf16() ? "bf16" : "f32") : compute;
   record.chunk_tokens = chunk_tokens;
   record.page_tokens = page_tokens;
   record.head_block_rows = ops::loss_head_block_rows(device.stream(), config.vocabulary);
@@ -95,13 +104,12 @@ void reserve_libraries(Device& device, const ModelConfig& config, const Numerics
   std::int64_t keys = 0;
   for (const std::int64_t window : config.windows)
     keys = std::max(keys, window == 0 ? tokens : std::min(window, tokens));
-  const DType compute = numerics.compute == "bf16" ? DType::kBF16 : DType::kF32;
-  ops::paged_attention_reserve(device.stream(),
-                               {{std::min(tokens, numerics.chunk_tokens), config.query_heads,
-                                 config.kv_heads, config.head_size, numerics.page_tokens, compute},
-                                keys,
-                                attention_scale(config),
-                                numerics.determinism == "exact"});
+  ops::paged_attention_reserve(
+      device.stream(), {{std::min(tokens, numerics.chunk_tokens), config.query_heads,
+                         config.kv_heads, config.head_size, numerics.page_tokens, numerics.compute},
+                        keys,
+                        attention_scale(config),
+                        numerics.exact()});
 }
 
 StepRunner::StepRunner(const ModelConfig& config, const ParameterSet& weights,

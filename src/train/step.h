@@ -35,16 +35,17 @@ class Interrupted : public Error {
   using Error::Error;
 };
 
-// What a user may decide about the arithmetic.
+// What a user may decide about the arithmetic, in the words of settings and options.
 struct NumericsChoice {
   std::string compute = "auto";       // f32, bf16, or auto: bf16 where the device computes in it
-  std::string determinism = "exact";  // or fast: kernels that do not repeat bit for bit may be used
-  std::string kv_gradient_dtype =
-      "f32";  // or bf16, rounded stochastically at every chunk's addition
+  std::string determinism = "exact";  // or fast
+  // f32, or bf16: rounded stochastically at every chunk's addition.
+  std::string kv_gradient_dtype = "f32";
 };
 
 // The record for a model on a device: chunk and page as given, the rest as this build chooses.
-// Throws Error where bf16 was asked for and the device does not compute in it.
+// Throws Error for a word it does not know, and where bf16 was asked for and the device does not
+// compute in it.
 NumericsRecord choose_numerics(Device& device, const ModelConfig& config, std::int64_t chunk_tokens,
                                std::int64_t page_tokens, const NumericsChoice& choice = {});
 

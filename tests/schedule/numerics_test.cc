@@ -12,9 +12,9 @@ NumericsRecord example() {
   record.chunk_tokens = 4096;
   record.page_tokens = 128;
   record.head_block_rows = 256;
-  record.compute = "bf16";
-  record.kv_gradient_dtype = "bf16";
-  record.determinism = "fast";
+  record.compute = DType::kBF16;
+  record.kv_gradient_dtype = DType::kBF16;
+  record.determinism = Determinism::kFast;
   record.device = "cpu";
   record.kernels = "OpenBLAS 0.3.21 Haswell";
   record.choices = {{"a product", "7f 3"}};
@@ -35,7 +35,7 @@ TEST(NumericsRecord, JsonHoldsEveryField) {
   const Json json = as_json(example());
   EXPECT_EQ(json.size(), names.size());
   for (const char* name : names) EXPECT_TRUE(json.contains(name)) << name;
-  EXPECT_EQ(sizeof(NumericsRecord), 3 * sizeof(std::int64_t) + 5 * sizeof(std::string) +
+  EXPECT_EQ(sizeof(NumericsRecord), 4 * sizeof(std::int64_t) + 2 * sizeof(std::string) +
                                         sizeof(std::map<std::string, std::string>));
 }
 
@@ -55,8 +55,9 @@ TEST(NumericsRecord, DamageIsNamed) {
       wrong.insert(wrong.end(), {7, "text", Json{{"a product", 7}}});
     else
       wrong.push_back(Json::object());
-    if (value.is_string())
-      wrong.insert(wrong.end(), {7, 1.5, true});
+    if (value.is_string()) wrong.insert(wrong.end(), {7, 1.5, true});
+    if (key == "compute" || key == "kv_gradient_dtype" || key == "determinism")
+      wrong.insert(wrong.end(), {"", "BF16", "exactly"});
     else if (value.is_number())
       wrong.insert(wrong.end(), {"4096", 1.5, true, 0, -128, 18446744073709551615ull});
     for (const Json& bad : wrong) {
@@ -86,7 +87,10 @@ TEST(DescribeDifference, SeesEveryField) {
   for (const auto& [key, value] : whole.items()) {
     if (key == "choices") continue;  // replayed, so never different
     Json changed = as_json(example());
-    changed[key] = value.is_string() ? Json("other") : Json(1);
+    changed[key] = value == "bf16"     ? Json("f32")
+                   : value == "fast"   ? Json("exact")
+                   : value.is_string() ? Json("other")
+                                       : Json(1);
     const std::string text = describe_difference(example(), numerics_from_json(changed, "here"));
     EXPECT_TRUE(text.starts_with(key + ": ")) << text;
   }
