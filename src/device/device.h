@@ -30,17 +30,17 @@ class Stream {
   // An operation has run when its call returns.
   bool runs_when_called() const { return kind_ == DeviceKind::kCpu; }
   virtual void synchronize() {}
-  // Between pieces of work, some tens of operations each: where the caller is several of them ahead
-  // of the device, waits asleep until it is not. Further ahead it would wait in its calls, awake.
-  virtual void pace() {}
-  // Adds the seconds since the last lap to *into (null: to nothing), as the operations of the
-  // stream take them; the number is there after the next synchronize(). For a few hundred laps
+  // Called between pieces of work of some tens of operations. Sleeps while the caller is several
+  // pieces ahead of the device; further ahead, its calls would spin on a full queue.
+  virtual void throttle() {}
+  // Adds the seconds since the last call to *into (null: to nothing), as the operations of the
+  // stream take them; the number is there after the next synchronize(). For a few hundred calls
   // between two synchronizations.
-  virtual void lap(double* into);
+  virtual void record_elapsed(double* into);
 
  private:
   DeviceKind kind_, runs_on_;
-  std::chrono::steady_clock::time_point last_lap_{};
+  std::chrono::steady_clock::time_point last_recorded_{};
 };
 
 // A block of device memory, 256-byte aligned, zeroed. Freed on destruction.

@@ -7,10 +7,10 @@
 
 namespace longstride {
 
-void Stream::lap(double* into) {
+void Stream::record_elapsed(double* into) {
   const auto now = std::chrono::steady_clock::now();
-  if (into != nullptr) *into += std::chrono::duration<double>(now - last_lap_).count();
-  last_lap_ = now;
+  if (into != nullptr) *into += std::chrono::duration<double>(now - last_recorded_).count();
+  last_recorded_ = now;
 }
 
 bool cuda_is_available() { return why_no_cuda().empty(); }

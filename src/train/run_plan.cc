@@ -25,7 +25,7 @@ ModelSource open_model_source(const ModelSourceConfig& source) {
   ModelSource model;
   if (!source.preset.empty()) {
     model.config = find_preset(source.preset, source.window);
-    model.dtypes.assign(parameter_specs(model.config).size(), dtype_named(source.dtype));
+    model.dtypes.assign(parameter_specs(model.config).size(), dtype_of_word(source.dtype).value());
     return model;
   }
   return open_model_source(source.path);

@@ -20,15 +20,15 @@ namespace {
 // The time of a stream, split by what it is spent on.
 class PhaseClock {
  public:
-  explicit PhaseClock(Stream& stream) : stream_(stream) { stream_.lap(nullptr); }
+  explicit PhaseClock(Stream& stream) : stream_(stream) { stream_.record_elapsed(nullptr); }
   // What follows counts into `phase`.
   void enter(double& phase) {
-    if (phase_ != nullptr && phase_ != &phase) stream_.lap(phase_);
+    if (phase_ != nullptr && phase_ != &phase) stream_.record_elapsed(phase_);
     phase_ = &phase;
   }
   // The phases' sums hold all after the stream's next synchronize().
   void stop() {
-    if (phase_ != nullptr) stream_.lap(std::exchange(phase_, nullptr));
+    if (phase_ != nullptr) stream_.record_elapsed(std::exchange(phase_, nullptr));
   }
 
  private:
@@ -236,7 +236,7 @@ SequenceResult StepRunner::run(const SequenceInput& input, double scale,
         }
         const TraceSpan span = trace.task(task);
         runner_->run(task);
-        device_.stream().pace();
+        device_.stream().throttle();
       }
       workspace_.finish_replay();
     }

@@ -23,9 +23,9 @@ CudaStream::CudaStream(int multiprocessors)
   deliveries_.reserve(4096);
   for (cudaEvent_t& event : pieces_)
     LS_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-  laps_.resize(kLaps);
-  into_.reserve(kLaps);
-  for (cudaEvent_t& event : laps_) LS_CUDA(cudaEventCreate(&event));
+  interval_ends_.resize(kIntervals);
+  into_.reserve(kIntervals);
+  for (cudaEvent_t& event : interval_ends_) LS_CUDA(cudaEventCreate(&event));
   LS_CUDA(cudaEventCreate(&before_));
   LS_CUDA(cudaEventRecord(before_, handle_));
 }
@@ -36,7 +36,7 @@ CudaStream::~CudaStream() {
   ring_.reset();
   cudaFreeHost(downloads_);
   for (cudaEvent_t event : pieces_) cudaEventDestroy(event);
-  for (cudaEvent_t event : laps_) cudaEventDestroy(event);
+  for (cudaEvent_t event : interval_ends_) cudaEventDestroy(event);
   cudaEventDestroy(before_);
   cudaStreamDestroy(handle_);
 }
@@ -50,22 +50,23 @@ void CudaStream::synchronize() {
   if (into_.empty()) return;
   for (std::size_t i = 0; i < into_.size(); ++i) {
     float milliseconds = 0;
-    LS_CUDA(cudaEventElapsedTime(&milliseconds, i == 0 ? before_ : laps_[i - 1], laps_[i]));
+    LS_CUDA(cudaEventElapsedTime(&milliseconds, i == 0 ? before_ : interval_ends_[i - 1],
+                                 interval_ends_[i]));
     if (into_[i] != nullptr) *into_[i] += static_cast<double>(milliseconds) * 1e-3;
   }
-  std::swap(before_, laps_[into_.size() - 1]);
+  std::swap(before_, interval_ends_[into_.size() - 1]);
   into_.clear();
 }
 
-void CudaStream::pace() {
+void CudaStream::throttle() {
   LS_CUDA(cudaEventRecord(pieces_[piece_], handle_));
   piece_ = (piece_ + 1) % kPieces;
   wait_asleep(pieces_[piece_]);  // an event that was never recorded is over
 }
 
-void CudaStream::lap(double* into) {
-  if (into_.size() == kLaps) synchronize();
-  LS_CUDA(cudaEventRecord(laps_[into_.size()], handle_));
+void CudaStream::record_elapsed(double* into) {
+  if (into_.size() == kIntervals) synchronize();
+  LS_CUDA(cudaEventRecord(interval_ends_[into_.size()], handle_));
   into_.push_back(into);
 }
 

@@ -30,10 +30,10 @@ class CudaStream final : public Stream {
   CudaStream& operator=(const CudaStream&) = delete;
   ~CudaStream() override;
 
-  // Waits for the queue, then delivers what copy_to_host_later and lap asked for.
+  // Waits for the queue, then delivers what copy_to_host_later and record_elapsed asked for.
   void synchronize() override;
-  void pace() override;
-  void lap(double* into) override;
+  void throttle() override;
+  void record_elapsed(double* into) override;
   cudaStream_t handle() const { return handle_; }
   int multiprocessors() const { return multiprocessors_; }
 
@@ -71,14 +71,14 @@ class CudaStream final : public Stream {
   std::byte* downloads_ = nullptr;  // pinned
   std::int64_t staged_ = 0;         // bytes of it that wait for delivery
   std::vector<Delivery> deliveries_;
-  // The ends of the last pieces of work, in a ring: when pace returns, all but three are over.
+  // The ends of the last pieces of work, in a ring: when throttle returns, all but three are over.
   static constexpr std::size_t kPieces = 4;
   cudaEvent_t pieces_[kPieces] = {};
   std::size_t piece_ = 0;
-  // Event i ends lap i, whose time goes to into_[i]; lap 0 begins where the last one before the
-  // synchronization ended.
-  static constexpr std::size_t kLaps = 1024;
-  std::vector<cudaEvent_t> laps_;
+  // Event i ends interval i, whose time goes to into_[i]; interval 0 begins where the last one
+  // before the synchronization ended.
+  static constexpr std::size_t kIntervals = 1024;
+  std::vector<cudaEvent_t> interval_ends_;
   std::vector<double*> into_;
   cudaEvent_t before_ = nullptr;
   std::unique_ptr<StreamExtension> extension_;

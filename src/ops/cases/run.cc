@@ -210,9 +210,9 @@ BenchmarkRow run_benchmark(Device& device, const OpCase& op, const Variant& vari
   const auto batch = static_cast<int>(std::clamp(kBatchSeconds / seconds_since(first), 1.0, 50.0));
   const auto time_batch = [&] {
     double taken = 0;
-    stream.lap(nullptr);
+    stream.record_elapsed(nullptr);
     for (int i = 0; i < batch; ++i) placed.queue();
-    stream.lap(&taken);
+    stream.record_elapsed(&taken);
     stream.synchronize();
     return taken / batch;
   };
