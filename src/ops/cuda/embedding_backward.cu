@@ -175,6 +175,7 @@ __global__ void __launch_bounds__(kMostThreads, kResident / kMostThreads)
 }  // namespace
 
 void embedding_backward(Stream& stream, const EmbeddingBackward& args) {
+  if (!args.dtable_VD.present()) return;
   const std::int64_t T = args.dy_TD.dim(0), V = args.dtable_VD.dim(0), D = args.dy_TD.dim(1),
                      G = args.groups_G4.dim(0);
   check_shapes(args);
