@@ -231,7 +231,7 @@ int bench_step(const Options& o) {
                       : dtype_name == "f16" ? DType::kF16
                                             : DType::kF32;
   ParameterSet weights(*device, config, dtype, "weights"),
-      gradients(*device, config, DType::kF32, "gradients");
+      gradients = ParameterSet::gradients(*device, weights.specs());
   initialize_repeating(weights, config, 0);
   gradients.zero();
 
@@ -365,7 +365,7 @@ int bench_step(const Options& o) {
   if (tracer) log_info("the figures are those of the traced run, which tracing makes slower");
   if (o.profile) json["profile"] = profile(*device, step);
   // Last, since it takes memory that is not the step's, and changes the weights.
-  if (o.updates > 0) json["update"] = bench_update(config, weights, gradients, update_of(o, m));
+  if (o.updates > 0) json["update"] = bench_update(weights, gradients, update_of(o, m));
   return write_bench_json(o.json, json);
 }
 

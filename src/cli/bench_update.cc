@@ -33,14 +33,13 @@ void check_room(const StateBytes& needed, const UpdateBench& bench, const Device
 
 }  // namespace
 
-OrderedJson bench_update(const ModelConfig& config, ParameterSet& weights,
-                         const ParameterSet& gradients, const UpdateBench& bench) {
+OrderedJson bench_update(ParameterSet& weights, const ParameterSet& gradients,
+                         const UpdateBench& bench) {
   const OptimizerConfig options;
-  check_room(Optimizer::bytes_needed(config, weights.dtypes(), bench.state), bench,
-             weights.device());
+  check_room(Optimizer::bytes_needed(weights.specs(), bench.state), bench, weights.device());
   std::unique_ptr<Optimizer> optimizer;
-  const double start_s = seconds_of(
-      [&] { optimizer = std::make_unique<Optimizer>(config, weights, options, bench.state); });
+  const double start_s =
+      seconds_of([&] { optimizer = std::make_unique<Optimizer>(weights, options, bench.state); });
   optimizer->state().take_times();
   std::vector<double> seconds;
   for (std::int64_t i = 0; i < bench.updates; ++i)
@@ -58,7 +57,7 @@ OrderedJson bench_update(const ModelConfig& config, ParameterSet& weights,
   if (bytes.host > 0) {
     StateOptions all = bench.state;
     all.place = StatePlace::kHost;  // no buffers beside it
-    const std::int64_t moved = Optimizer::bytes_needed(config, weights.dtypes(), all).host;
+    const std::int64_t moved = Optimizer::bytes_needed(weights.specs(), all).host;
     log_info(
         "an update's copies: {:.1f} GB/s each way over all of it, {:.3f} s in, {:.3f} s out, the "
         "disk busy for {:.3f} s, computing "

@@ -19,7 +19,7 @@ struct UpdateBench {
 
 // Updates on the step's gradients: norm, clipping and AdamW, what a training step counts as its
 // update. Changes the weights.
-OrderedJson bench_update(const ModelConfig& config, ParameterSet& weights,
-                         const ParameterSet& gradients, const UpdateBench& bench);
+OrderedJson bench_update(ParameterSet& weights, const ParameterSet& gradients,
+                         const UpdateBench& bench);
 
 }  // namespace longstride::cli

@@ -121,7 +121,7 @@ void show_context(const ModelConfig& trained, const ContextRow& row, std::int64_
   ModelConfig config = trained;
   config.windows.assign(static_cast<std::size_t>(config.layers), row.window);
   ParameterSet weights(device, config, DType::kF32, "weights"),
-      gradients(device, config, DType::kF32, "gradients");
+      gradients = ParameterSet::gradients(device, weights.specs());
   initialize_random(weights, config, 0);
   gradients.zero();
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(row.context)),
@@ -135,7 +135,7 @@ void show_context(const ModelConfig& trained, const ContextRow& row, std::int64_
   const NumericsRecord numerics = choose_numerics(device, config, chunk, 128),
                        whole = choose_numerics(device, config, row.context, 128);
   const StepMemory without_chunks =
-      plan_step(weights.device(), config, weights.dtypes(), whole, {row.context, 1}).memory;
+      plan_step(weights.device(), config, weights.specs(), whole, {row.context, 1}).memory;
   const std::int64_t before = resident_bytes();
   reset_peak_resident_bytes();
   StepRunner runner(config, weights, gradients, numerics, {row.context, 1});

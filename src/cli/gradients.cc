@@ -44,11 +44,17 @@ Sample read_sequence(const Options& o, std::int64_t vocabulary) {
 
 void write_gradients(const std::filesystem::path& path, const ParameterSet& gradients) {
   std::vector<TensorToWrite> tensors;
-  for (const ParameterSpec& spec : gradients.specs())
-    tensors.push_back({spec.name, DType::kF32, spec.shape});
+  std::vector<std::int64_t> held;
+  for (std::int64_t i = 0; i < gradients.size(); ++i) {
+    const View view = gradients.view(i);
+    if (!view.present()) continue;
+    tensors.push_back(
+        {gradients.specs()[static_cast<std::size_t>(i)].name, view.dtype(), view.shape()});
+    held.push_back(i);
+  }
   std::vector<std::byte> host;
   const auto source = [&](std::int64_t i, const ByteSink& sink) {
-    const View view = gradients.view(i);
+    const View view = gradients.view(held[static_cast<std::size_t>(i)]);
     host.resize(static_cast<std::size_t>(view.bytes()));
     gradients.device().copy_to_host(host.data(), view.data(), view.bytes());
     sink(host);
@@ -88,8 +94,8 @@ int gradients(const Options& o) {
   SequenceLayout{sample.size(), numerics.chunk_tokens, numerics.page_tokens, sample.document_starts}
       .validate();
 
-  ParameterSet weights(*device, config, model.dtypes(), "weights"),
-      sums(*device, config, DType::kF32, "gradients");
+  ParameterSet weights(*device, model.specs(), "weights"),
+      sums = ParameterSet::gradients(*device, weights.specs());
   model.load(weights);
   StepRunner runner(config, weights, sums, numerics,
                     {sample.size(), o.keep_chunks, o.rebuild_feed_forward});

@@ -111,11 +111,10 @@ void ModelDirectory::check_tensors() const {
     check_tensor(reader_, kHead, {config_.vocabulary, config_.hidden_size});
 }
 
-std::vector<DType> ModelDirectory::dtypes() const {
-  std::vector<DType> dtypes;
-  for (const ParameterSpec& spec : parameter_specs(config_))
-    dtypes.push_back(*reader_.info(spec.name).dtype);
-  return dtypes;
+std::vector<ParameterSpec> ModelDirectory::specs() const {
+  std::vector<ParameterSpec> specs = parameter_specs(config_);
+  for (ParameterSpec& spec : specs) spec.dtype = *reader_.info(spec.name).dtype;
+  return specs;
 }
 
 void ModelDirectory::load(ParameterSet& parameters) const {

@@ -111,7 +111,7 @@ StepRunner::StepRunner(const ModelConfig& config, const ParameterSet& weights,
       weights_(weights.model()),
       gradients_(gradients.model()),
       device_(weights.device()),
-      plan_(plan_step(device_, config, weights.dtypes(), numerics, options)) {
+      plan_(plan_step(device_, config, weights.specs(), numerics, options)) {
   ops::use_kernel_choices(device_.stream(), numerics.choices);
   reserve_libraries(device_, config, numerics, options.max_tokens);
   const RopeFrequencies rope = rope_frequencies(config);

@@ -58,7 +58,8 @@ void reserve_libraries(Device& device, const ModelConfig& config, const Numerics
 
 class StepRunner {
  public:
-  // Weights and gradients (all F32) outlive the runner. Allocates arena and page pools.
+  // Weights and gradients (F32; absent ones are not computed) outlive the runner. Allocates arena
+  // and page pools.
   StepRunner(const ModelConfig& config, const ParameterSet& weights, const ParameterSet& gradients,
              const NumericsRecord& numerics, const StepOptions& options);
   StepRunner(const StepRunner&) = delete;

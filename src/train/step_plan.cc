@@ -66,7 +66,7 @@ ScheduleOptions schedule_options(DeviceKind runs_on, const ModelConfig& config,
 }
 
 StepPlan plan_step(const Device& runs_on, const ModelConfig& config,
-                   const std::vector<DType>& weight_dtypes, const NumericsRecord& numerics,
+                   const std::vector<ParameterSpec>& parameters, const NumericsRecord& numerics,
                    const StepOptions& options) {
   StepPlan plan;
   // A chunk larger than the context is the whole of it.
@@ -85,8 +85,8 @@ StepPlan plan_step(const Device& runs_on, const ModelConfig& config,
   // Only sizes matter here, so every chunk counts as full, up to the whole sequence; one more chunk
   // than is kept shows all kinds of episodes, and shorter sequences keep fewer chunks.
   Device& device = shapes_device(runs_on.kind());
-  const ParameterSet weights(device, config, weight_dtypes, "weights"),
-      gradients(device, config, DType::kF32, "gradients");
+  const ParameterSet weights(device, parameters, "weights"),
+      gradients = ParameterSet::gradients(device, parameters);
   const ModelParameters weight_views = weights.model(), gradient_views = gradients.model();
   const RunnerContext context{device,
                               config,

@@ -5,8 +5,10 @@
 #include <map>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "model/config.h"
+#include "model/parameter_specs.h"
 #include "pages/page_budget.h"
 #include "plan/placement.h"
 #include "schedule/numerics.h"
@@ -68,7 +70,7 @@ ScheduleOptions schedule_options(DeviceKind runs_on, const ModelConfig& config,
 // Every placement has passed check_placement. `device` is where the step is going to run; nothing
 // is run or allocated on it.
 StepPlan plan_step(const Device& device, const ModelConfig& config,
-                   const std::vector<DType>& weight_dtypes, const NumericsRecord& numerics,
+                   const std::vector<ParameterSpec>& parameters, const NumericsRecord& numerics,
                    const StepOptions& options);
 
 }  // namespace longstride

@@ -33,8 +33,8 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 Trainer::Trainer(RunPlan plan, Device& device, const OnPhase& on_phase)
     : plan_(std::move(plan)),
-      weights_(device, plan_.model.config, plan_.model.dtypes, "weights"),
-      gradients_(device, plan_.model.config, DType::kF32, "gradients"),
+      weights_(device, plan_.model.specs, "weights"),
+      gradients_(ParameterSet::gradients(device, plan_.model.specs)),
       saves_(plan_.model.config, plan_.model.side_files) {
   const TrainConfig& config = plan_.config;
   const std::filesystem::path& root = config.checkpoint.directory;
@@ -55,8 +55,7 @@ Trainer::Trainer(RunPlan plan, Device& device, const OnPhase& on_phase)
       initialize_random(weights_, plan_.model.config, state_.seed);
   });
   timed("optimizer", on_phase, [&] {
-    optimizer_ =
-        std::make_unique<Optimizer>(plan_.model.config, weights_, config.optimizer, plan_.state);
+    optimizer_ = std::make_unique<Optimizer>(weights_, config.optimizer, plan_.state);
     if (plan_.resume) restore();
   });
   timed("memory", on_phase, [&] {
