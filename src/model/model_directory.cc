@@ -17,10 +17,6 @@ namespace {
 constexpr const char* kHead = "lm_head.weight";
 constexpr const char* kEmbedding = "model.embed_tokens.weight";
 
-bool is_weight_type(const TensorInfo& info) {
-  return info.dtype == DType::kF32 || info.dtype == DType::kF16 || info.dtype == DType::kBF16;
-}
-
 // The first few names, and how many more there are.
 std::string some_of(const std::vector<std::string>& names) {
   constexpr std::size_t kShown = 4;
@@ -37,7 +33,7 @@ bool is_harmless(const std::string& name) { return name.ends_with(".rotary_emb.i
 void check_tensor(const SafetensorsReader& reader, const std::string& name, const Shape& shape) {
   const TensorInfo& info = reader.info(name);
   const std::string where = reader.file_of(name).string();
-  if (!is_weight_type(info))
+  if (!info.dtype || !is_weight_type(*info.dtype))
     throw Error(fmt::format("{}: tensor {} has dtype {}", where, name, info.dtype_name),
                 "weights must be F32, F16 or BF16; quantized ones must be converted first");
   std::vector<std::int64_t> wanted(static_cast<std::size_t>(shape.rank()));

@@ -31,7 +31,8 @@ WrittenFile write_optimizer(const fs::path& path, const TensorsToWrite& state) {
   return write_safetensors_file(path, state.tensors, [&](std::int64_t i, const ByteSink& sink) {
     const TensorToWrite& tensor = state.tensors[static_cast<std::size_t>(i)];
     state.read(i, [&](std::span<const std::byte> bytes) {
-      check_finite(bytes, tensor.dtype, tensor.name, "the optimizer's state is");
+      if (is_weight_type(tensor.dtype))  // integers are finite
+        check_finite(bytes, tensor.dtype, tensor.name, "the optimizer's state is");
       sink(bytes);
     });
   });

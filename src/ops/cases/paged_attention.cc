@@ -142,7 +142,12 @@ Row attend(const Attention& a, const std::vector<double>& q, const std::vector<d
 
 void add_scratch(Problem& p, const Attention& a) {
   p.scratch("scratch", [a](const Stream& stream) {
-    return paged_attention_scratch_elements(stream, {a.T, a.H, a.K, a.C, a.P, a.compute});
+    return paged_attention_scratch_elements(stream, {.tokens = a.T,
+                                                     .query_heads = a.H,
+                                                     .kv_heads = a.K,
+                                                     .head_size = a.C,
+                                                     .page_tokens = a.P,
+                                                     .compute = a.compute});
   });
 }
 
@@ -241,10 +246,18 @@ Problem backward_problem(const Attention& a, bool checked) {
   p.update("dpool", a.gradient, {a.pages(), a.P, 2, a.K * a.C}, a.gradient_tolerance());
   add_scratch(p, a);
   p.run = [a, lists = Lists(a)](Stream& stream, const Bound& v) {
-    paged_attention_backward(
-        stream, {v("q"), v("out"), v("lse"), v("dout"), pages_of(v, "pool", a, lists),
-                 pages_of(v, "dpool", a, lists), lists.visits(a), v("dq"), a.scale(), v("scratch"),
-                 a.exact, KeyPart{}, kRounding});
+    paged_attention_backward(stream, {.q_THC = v("q"),
+                                      .out_THC = v("out"),
+                                      .lse_HT = v("lse"),
+                                      .dout_THC = v("dout"),
+                                      .kv = pages_of(v, "pool", a, lists),
+                                      .kv_gradient = pages_of(v, "dpool", a, lists),
+                                      .visits = lists.visits(a),
+                                      .dq_THC = v("dq"),
+                                      .scale = a.scale(),
+                                      .scratch = v("scratch"),
+                                      .exact = a.exact,
+                                      .rounding = kRounding});
   };
   p.reference = [a](Values& v) { backward_reference(a, v); };
   p.flops = 10.0 * static_cast<double>(a.H * a.C) * a.visible_pairs();
