@@ -122,8 +122,7 @@ int bench_step(const StepBenchOptions& o) {
   const std::unique_ptr<Device> device = make_device(o.device);
   const NumericsRecord numerics = numerics_of(o, *device, config);
   check_context(o, *device, config, numerics, context);
-  Engine engine(*device, config,
-                std::vector<DType>(parameter_specs(config).size(), weights_dtype(o, *device)));
+  Engine engine(*device, config, parameter_specs(config, weights_dtype(o, *device)));
   engine.initialize_repeatedly(0);
   engine.zero_gradients();
   const RandomSequence sequence = random_sequence(o, context, config.vocabulary);

@@ -35,7 +35,7 @@ void check_room(const StateBytes& needed, const UpdateBench& bench, const Device
 
 OrderedJson bench_update(Engine& engine, const UpdateBench& bench) {
   const OptimizerConfig options;
-  check_room(Optimizer::bytes_needed(engine.config(), engine.weights().dtypes(), bench.state),
+  check_room(Optimizer::bytes_needed(engine.weights().specs(), bench.state),
              bench, engine.device());
   const double start_s = seconds_of([&] { engine.prepare_optimizer(options, bench.state); });
   Optimizer* const optimizer = &engine.optimizer();
@@ -57,7 +57,7 @@ OrderedJson bench_update(Engine& engine, const UpdateBench& bench) {
     StateOptions all = bench.state;
     all.place = StatePlace::kHost;  // no buffers beside it
     const std::int64_t moved =
-        Optimizer::bytes_needed(engine.config(), engine.weights().dtypes(), all).host;
+        Optimizer::bytes_needed(engine.weights().specs(), all).host;
     log_info(
         "an update's copies: {:.1f} GB/s each way over all of it, {:.3f} s in, {:.3f} s out, the "
         "disk busy for {:.3f} s, computing "

@@ -129,8 +129,8 @@ void show_context(const ModelConfig& trained, const ContextRow& row, std::int64_
                   Device& device) {
   ModelConfig config = trained;
   config.windows.assign(static_cast<std::size_t>(config.layers), row.window);
-  const std::vector<DType> dtypes(parameter_specs(config).size(), DType::kF32);
-  Engine engine(device, config, dtypes);
+  const std::vector<ParameterSpec> parameters = parameter_specs(config, DType::kF32);
+  Engine engine(device, config, parameters);
   engine.initialize(0);
   engine.zero_gradients();
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(row.context)),
@@ -144,7 +144,7 @@ void show_context(const ModelConfig& trained, const ContextRow& row, std::int64_
   const NumericsRecord numerics = choose_numerics(device, config, chunk, 128),
                        whole = choose_numerics(device, config, row.context, 128);
   const StepMemory without_chunks =
-      plan_step(device, config, dtypes, whole, {.max_tokens = row.context}).memory;
+      plan_step(device, config, parameters, whole, {.max_tokens = row.context}).memory;
   const std::int64_t before = resident_bytes();
   reset_peak_resident_bytes();
   engine.prepare_step(numerics, engine.planner(numerics, {.max_tokens = row.context}).plan({}));

@@ -44,11 +44,17 @@ Sample read_sequence(const Options& o, std::int64_t vocabulary) {
 
 void write_gradients(const std::filesystem::path& path, const ParameterSet& gradients) {
   std::vector<TensorToWrite> tensors;
-  for (const ParameterSpec& spec : gradients.specs())
-    tensors.push_back({spec.name, DType::kF32, spec.shape});
+  std::vector<std::int64_t> held;
+  for (std::int64_t i = 0; i < gradients.size(); ++i) {
+    const View view = gradients.view(i);
+    if (!view.present()) continue;
+    tensors.push_back(
+        {gradients.specs()[static_cast<std::size_t>(i)].name, view.dtype(), view.shape()});
+    held.push_back(i);
+  }
   std::vector<std::byte> host;
   const auto source = [&](std::int64_t i, const ByteSink& sink) {
-    const View view = gradients.view(i);
+    const View view = gradients.view(held[static_cast<std::size_t>(i)]);
     host.resize(static_cast<std::size_t>(view.bytes()));
     gradients.device().copy_to_host(host.data(), view.data(), view.bytes());
     sink(host);
@@ -88,7 +94,7 @@ int gradients(const Options& o) {
   SequenceLayout{sample.size(), numerics.chunk_tokens, numerics.page_tokens, sample.document_starts}
       .validate();
 
-  Engine engine(*device, config, model.dtypes());
+  Engine engine(*device, config, model.specs());
   engine.load(model);
   engine.prepare_step(
       numerics, engine

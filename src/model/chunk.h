@@ -33,11 +33,11 @@ struct ChunkContext {
 // y = x w^T + b + add; `b` and `add` may be absent.
 void linear(const ChunkContext& ctx, ConstView x, ConstView w, ConstView b, View y,
             ConstView add = {});
-// dx = (or +=) dy w; dw += dy^T x; db += column sums of dy. An absent dx or db is not computed.
+// dx = (or +=) dy w; dw += dy^T x; db += column sums of dy. What is absent is not computed.
 void linear_backward(const ChunkContext& ctx, ConstView dy, ConstView x, ConstView w, View dx,
                      View dw, View db, bool accumulate_dx = false);
 void rms_norm(const ChunkContext& ctx, ConstView x, ConstView w, View y);
-// dx = (or +=), dw +=.
+// dx = (or +=), dw += unless it is absent.
 void rms_norm_backward(const ChunkContext& ctx, ConstView dy, ConstView x, ConstView w, View dx,
                        View dw, bool accumulate_dx);
 void copy(const ChunkContext& ctx, ConstView from, View to);

@@ -17,10 +17,6 @@ namespace {
 constexpr const char* kHead = "lm_head.weight";
 constexpr const char* kEmbedding = "model.embed_tokens.weight";
 
-bool is_weight_type(const TensorInfo& info) {
-  return info.dtype == DType::kF32 || info.dtype == DType::kF16 || info.dtype == DType::kBF16;
-}
-
 // The first few names, and how many more there are.
 std::string some_of(const std::vector<std::string>& names) {
   constexpr std::size_t kShown = 4;
@@ -37,7 +33,7 @@ bool is_harmless(const std::string& name) { return name.ends_with(".rotary_emb.i
 void check_tensor(const SafetensorsReader& reader, const std::string& name, const Shape& shape) {
   const TensorInfo& info = reader.info(name);
   const std::string where = reader.file_of(name).string();
-  if (!is_weight_type(info))
+  if (!info.dtype || !is_weight_type(*info.dtype))
     throw Error(fmt::format("{}: tensor {} has dtype {}", where, name, info.dtype_name),
                 "weights must be F32, F16 or BF16; quantized ones must be converted first");
   std::vector<std::int64_t> wanted(static_cast<std::size_t>(shape.rank()));
@@ -111,11 +107,10 @@ void ModelDirectory::check_tensors() const {
     check_tensor(reader_, kHead, {config_.vocabulary, config_.hidden_size});
 }
 
-std::vector<DType> ModelDirectory::dtypes() const {
-  std::vector<DType> dtypes;
-  for (const ParameterSpec& spec : parameter_specs(config_))
-    dtypes.push_back(*reader_.info(spec.name).dtype);
-  return dtypes;
+std::vector<ParameterSpec> ModelDirectory::specs() const {
+  std::vector<ParameterSpec> specs = parameter_specs(config_);
+  for (ParameterSpec& spec : specs) spec.dtype = *reader_.info(spec.name).dtype;
+  return specs;
 }
 
 void ModelDirectory::load(ParameterSet& parameters) const {

@@ -24,8 +24,8 @@ class ModelDirectory {
   const std::filesystem::path& path() const { return path_; }
   const ModelConfig& config() const { return config_; }
   const SafetensorsReader& reader() const { return reader_; }
-  // Of each parameter, in the order of parameter_specs.
-  std::vector<DType> dtypes() const;
+  // The model's parameters, each in the type of its tensor.
+  std::vector<ParameterSpec> specs() const;
   // Copies all weights into `parameters` (made for this config, each of the file's dtype or F32),
   // on its device. Refuses NaN and infinity, naming tensor and index.
   void load(ParameterSet& parameters) const;
@@ -45,12 +45,12 @@ void check_finite(std::span<const std::byte> values, DType dtype, const std::str
                   const char* what);
 
 // Tensors, and where their bytes come from.
-struct WeightsToWrite {
+struct TensorsToWrite {
   std::vector<TensorToWrite> tensors;
   TensorSource read;
 };
 // Those of `parameters`, which must outlive it; copied from their device by the caller's thread.
-WeightsToWrite weights_to_write(const ParameterSet& parameters);
+TensorsToWrite weights_to_write(const ParameterSet& parameters);
 
 // Writes weights, config.json, the side files and, where it is not among them,
 // generation_config.json into the existing `directory`. Refuses weights that are not finite; a side
@@ -58,7 +58,7 @@ WeightsToWrite weights_to_write(const ParameterSet& parameters);
 // part (base/files.h). Returns every file written.
 std::vector<WrittenFile> write_model_directory(const std::filesystem::path& directory,
                                                const ModelConfig& config,
-                                               const WeightsToWrite& weights,
+                                               const TensorsToWrite& weights,
                                                std::span<const SideFile> side_files = {},
                                                std::int64_t max_shard_bytes = kDefaultShardBytes);
 std::vector<WrittenFile> write_model_directory(const std::filesystem::path& directory,

@@ -82,8 +82,8 @@ void check_finite(std::span<const std::byte> values, DType dtype, const std::str
       "optimizer.learning_rate");
 }
 
-WeightsToWrite weights_to_write(const ParameterSet& parameters) {
-  WeightsToWrite weights;
+TensorsToWrite weights_to_write(const ParameterSet& parameters) {
+  TensorsToWrite weights;
   for (std::int64_t i = 0; i < parameters.size(); ++i) {
     const ParameterSpec& spec = parameters.specs()[static_cast<std::size_t>(i)];
     weights.tensors.push_back({spec.name, parameters.view(i).dtype(), spec.shape});
@@ -104,7 +104,7 @@ WeightsToWrite weights_to_write(const ParameterSet& parameters) {
 }
 
 std::vector<WrittenFile> write_model_directory(const fs::path& directory, const ModelConfig& config,
-                                               const WeightsToWrite& weights,
+                                               const TensorsToWrite& weights,
                                                std::span<const SideFile> side_files,
                                                std::int64_t max_shard_bytes) {
   const TensorSource checked = [&](std::int64_t i, const ByteSink& sink) {

@@ -1,6 +1,8 @@
 // LS_OP(name, Args) declares an operation: `name(Stream&, const Args&)` in longstride::ops, and its
 // implementation per backend, cpu::name in cpu/<stem>.cc and cuda::name in cuda/<stem>.cu (or the
-// stub in no_cuda/).
+// stub in no_cuda/). Before either is called, `check(const Stream&, const Args&)` in
+// checks/<stem>.cc refuses arguments that do not fit together; a backend checks what it alone asks
+// for: alignment, sizes it supports, what only its memory shows.
 //
 // Rules for every operation: arguments are plain data; outputs never alias inputs unless the header
 // says so; nothing is allocated; all offsets are 64-bit; gradients state whether they are written
@@ -14,22 +16,19 @@
 
 #include "device/device.h"
 
-#define LS_OP(name, Args)                              \
-  namespace cpu {                                      \
-  void name(Stream& stream, const Args& args);         \
-  }                                                    \
-  namespace cuda {                                     \
-  void name(Stream& stream, const Args& args);         \
-  }                                                    \
-  inline void name(Stream& stream, const Args& args) { \
-    switch (stream.kind()) {                           \
-      case DeviceKind::kCpu:                           \
-        return cpu::name(stream, args);                \
-      case DeviceKind::kCuda:                          \
-        return cuda::name(stream, args);               \
-      case DeviceKind::kShapes:                        \
-        return;                                        \
-    }                                                  \
+#define LS_OP(name, Args)                                                    \
+  namespace cpu {                                                            \
+  void name(Stream& stream, const Args& args);                               \
+  }                                                                          \
+  namespace cuda {                                                           \
+  void name(Stream& stream, const Args& args);                               \
+  }                                                                          \
+  void check(const Stream& stream, const Args& args);                        \
+  inline void name(Stream& stream, const Args& args) {                       \
+    if (stream.kind() == DeviceKind::kShapes) return;                        \
+    check(stream, args);                                                     \
+    if (stream.kind() == DeviceKind::kCuda) return cuda::name(stream, args); \
+    cpu::name(stream, args);                                                 \
   }
 
 #define LS_SIZE(name, Shape)                                                             \

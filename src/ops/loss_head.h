@@ -15,7 +15,7 @@ struct LossHead {
   View correct_T;  // =, I32: 1 where the largest logit (first of equals) is the target; absent: not
                    // computed
   View dx_TD;      // =: d(scale * sum of losses)/dx; absent: no gradients at all
-  View dw_VD;      // +=, F32
+  View dw_VD;      // +=, F32; absent: not computed
   float scale = 1.0f;  // 1 / number of counted tokens of the step
   std::int64_t block_rows = 0;
   View scratch;  // F32, loss_head_scratch_elements

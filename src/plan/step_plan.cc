@@ -92,7 +92,7 @@ const PlacedEpisode& StepPlan::placed(const Episode& episode) const {
 }
 
 StepPlanner::StepPlanner(const Device& runs_on, const ModelConfig& config,
-                         const std::vector<DType>& weight_dtypes, const NumericsRecord& numerics,
+                         const std::vector<ParameterSpec>& parameters, const NumericsRecord& numerics,
                          const StepOptions& options)
     : layout_{options.max_tokens, numerics.chunk_tokens, numerics.page_tokens, {0}},
       shape_(kv_shape(config, numerics)) {
@@ -102,7 +102,7 @@ StepPlanner::StepPlanner(const Device& runs_on, const ModelConfig& config,
   plan.page_tokens = numerics.page_tokens;
   plan.schedule = schedule_options(runs_on, config, numerics, options);
   schedule_ = make_step_schedule(layout_, plan.schedule);
-  place_episodes(runs_on, config, weight_dtypes, numerics);
+  place_episodes(runs_on, config, parameters, numerics);
   plan.memory.retained = plan.retained(config, shape_.dtype).bytes();
   for (const auto& [shape, placed] : plan.episodes) {
     plan.memory.workspace = std::max(plan.memory.workspace, placed.placement.bytes);
@@ -112,11 +112,11 @@ StepPlanner::StepPlanner(const Device& runs_on, const ModelConfig& config,
 }
 
 void StepPlanner::place_episodes(const Device& runs_on, const ModelConfig& config,
-                                 const std::vector<DType>& weight_dtypes,
+                                 const std::vector<ParameterSpec>& parameters,
                                  const NumericsRecord& numerics) {
   Device& device = shapes_device(runs_on.kind());
-  const ParameterSet weights(device, config, weight_dtypes, "weights"),
-      gradients(device, config, DType::kF32, "gradients");
+  const ParameterSet weights(device, parameters, "weights"),
+      gradients = ParameterSet::gradients(device, parameters);
   const ModelParameters weight_views = weights.model(), gradient_views = gradients.model();
   const RetainedActivations retained(device, without_pages_.retained(config, shape_.dtype));
   const RunnerContext context{.device = device,

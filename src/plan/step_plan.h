@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/config.h"
+#include "model/parameter_specs.h"
 #include "model/retained_activations.h"
 #include "pages/page_budget.h"
 #include "plan/placement.h"
@@ -75,7 +76,7 @@ class StepPlanner {
   // `runs_on` is where the step is going to run; nothing is run or allocated on it. Every placement
   // has passed check_placement.
   StepPlanner(const Device& runs_on, const ModelConfig& config,
-              const std::vector<DType>& weight_dtypes, const NumericsRecord& numerics,
+              const std::vector<ParameterSpec>& parameters, const NumericsRecord& numerics,
               const StepOptions& options);
 
   // Throws Error where the budget is too small.
@@ -89,7 +90,7 @@ class StepPlanner {
 
  private:
   void place_episodes(const Device& runs_on, const ModelConfig& config,
-                      const std::vector<DType>& weight_dtypes, const NumericsRecord& numerics);
+                      const std::vector<ParameterSpec>& parameters, const NumericsRecord& numerics);
 
   StepPlan without_pages_;
   SequenceLayout layout_;
@@ -98,9 +99,9 @@ class StepPlanner {
 };
 
 inline StepPlan plan_step(const Device& runs_on, const ModelConfig& config,
-                          const std::vector<DType>& weight_dtypes, const NumericsRecord& numerics,
+                          const std::vector<ParameterSpec>& parameters, const NumericsRecord& numerics,
                           const StepOptions& options) {
-  return StepPlanner(runs_on, config, weight_dtypes, numerics, options).plan(options.pages);
+  return StepPlanner(runs_on, config, parameters, numerics, options).plan(options.pages);
 }
 
 // Bytes of the KV pages alone: every token of every layer has its page where forward turns to

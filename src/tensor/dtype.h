@@ -26,6 +26,11 @@ constexpr std::int64_t size_of(DType t) {
   return 0;
 }
 
+// True for the types that weights come in.
+constexpr bool is_weight_type(DType t) {
+  return t == DType::kF32 || t == DType::kBF16 || t == DType::kF16;
+}
+
 // The name used by safetensors: "F32", "BF16", ...
 std::string_view name_of(DType t);
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 #include <functional>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -25,28 +27,12 @@ std::optional<std::int64_t> step_of(const fs::path& path) {
   return step;
 }
 
-// Prefix of each part's tensors, in the order they are written.
-std::vector<std::pair<std::string, StatePart>> state_parts(bool has_masters) {
-  std::vector<std::pair<std::string, StatePart>> parts = {
-      {"first_moment.", StatePart::kFirstMoment}, {"second_moment.", StatePart::kSecondMoment}};
-  if (has_masters) parts.emplace_back("master.", StatePart::kMaster);
-  return parts;
-}
-
-WrittenFile write_optimizer(const fs::path& path, const CheckpointTensors& from) {
-  std::vector<TensorToWrite> tensors;
-  std::vector<std::pair<StatePart, std::int64_t>> sources;
-  const std::vector<TensorToWrite>& weights = from.weights.tensors;
-  for (const auto& [prefix, part] : state_parts(from.has_masters))
-    for (std::size_t i = 0; i < weights.size(); ++i) {
-      tensors.push_back({prefix + weights[i].name, DType::kF32, weights[i].shape});
-      sources.emplace_back(part, i);
-    }
-  return write_safetensors_file(path, tensors, [&](std::int64_t index, const ByteSink& sink) {
-    const auto& [part, i] = sources[static_cast<std::size_t>(index)];
-    const std::string& name = tensors[static_cast<std::size_t>(index)].name;
-    from.read_state(part, i, [&](std::span<const std::byte> bytes) {
-      check_finite(bytes, DType::kF32, name, "the optimizer's state is");
+WrittenFile write_optimizer(const fs::path& path, const TensorsToWrite& state) {
+  return write_safetensors_file(path, state.tensors, [&](std::int64_t i, const ByteSink& sink) {
+    const TensorToWrite& tensor = state.tensors[static_cast<std::size_t>(i)];
+    state.read(i, [&](std::span<const std::byte> bytes) {
+      if (is_weight_type(tensor.dtype))  // integers are finite
+        check_finite(bytes, tensor.dtype, tensor.name, "the optimizer's state is");
       sink(bytes);
     });
   });
@@ -78,7 +64,7 @@ fs::path save_checkpoint(const fs::path& root, const CheckpointContents& content
   if (!fs::create_directory(state_directory, failed))
     throw Error(fmt::format("cannot create {}: {}", state_directory.string(), failed.message()),
                 "leave checkpoint.directory alone during a run; earlier saves are untouched");
-  WrittenFile moments = write_optimizer(state_directory / kOptimizerFile, contents.tensors);
+  WrittenFile moments = write_optimizer(state_directory / kOptimizerFile, contents.tensors.state);
   moments.name = fmt::format("{}/{}", kStateDirectory, kOptimizerFile);
   files.push_back(moments);
 
@@ -184,24 +170,20 @@ TrainState read_checkpoint_state(const fs::path& directory) {
 void load_optimizer(const fs::path& directory, const ParameterSet& weights, Optimizer& optimizer) {
   const SafetensorsReader reader =
       SafetensorsReader::open_file(directory / kStateDirectory / kOptimizerFile);
-  const auto parts = state_parts(optimizer.has_masters());
-  const auto tensor_name = [&](std::size_t part, std::size_t i) {
-    return parts[part].first + weights.specs()[i].name;
-  };
+  std::map<std::pair<std::int64_t, std::int64_t>, std::string> names;  // by column and parameter
   // All of them, before the first byte is changed.
-  for (std::size_t part = 0; part < parts.size(); ++part)
-    for (std::size_t i = 0; i < weights.specs().size(); ++i) {
-      const std::string name = tensor_name(part, i);
-      if (!reader.contains(name))
-        fail_damaged(directory, fmt::format("{} has no tensor {}", kOptimizerFile, name));
-      const std::int64_t bytes = std::ssize(reader.bytes(name)),
-                         expected = weights.specs()[i].shape.elements() * size_of(DType::kF32);
-      if (bytes != expected)
-        fail_damaged(directory, fmt::format("{} in {} has {} bytes, not {}", name, kOptimizerFile,
-                                            bytes, expected));
-    }
-  optimizer.state().load([&](StatePart part, std::int64_t i) {
-    return reader.bytes(tensor_name(static_cast<std::size_t>(part), static_cast<std::size_t>(i)));
+  for (const StateTensor& tensor : state_tensors(weights.specs(), optimizer.state().columns())) {
+    const std::string& name = tensor.tensor.name;
+    if (!reader.contains(name))
+      fail_damaged(directory, fmt::format("{} has no tensor {}", kOptimizerFile, name));
+    const std::int64_t bytes = std::ssize(reader.bytes(name));
+    if (bytes != tensor.bytes())
+      fail_damaged(directory, fmt::format("{} in {} has {} bytes, not {}", name, kOptimizerFile,
+                                          bytes, tensor.bytes()));
+    names[{tensor.column, tensor.parameter}] = name;
+  }
+  optimizer.state().load([&](std::int64_t column, std::int64_t parameter) {
+    return reader.bytes(names.at({column, parameter}));
   });
 }
 

@@ -6,14 +6,15 @@
 
 namespace longstride {
 
-Engine::Engine(Device& device, const ModelConfig& config, const std::vector<DType>& dtypes)
+Engine::Engine(Device& device, const ModelConfig& config,
+               const std::vector<ParameterSpec>& parameters)
     : device_(device),
       config_(config),
-      weights_(device, config, dtypes, "weights"),
-      gradients_(device, config, DType::kF32, "gradients") {}
+      weights_(device, parameters, "weights"),
+      gradients_(ParameterSet::gradients(device, parameters)) {}
 
 StepPlanner Engine::planner(const NumericsRecord& numerics, const StepOptions& options) const {
-  return {device_, config_, weights_.dtypes(), numerics, options};
+  return {device_, config_, weights_.specs(), numerics, options};
 }
 
 void Engine::prepare_step(const NumericsRecord& numerics, StepPlan plan) {
@@ -25,7 +26,7 @@ void Engine::prepare_step(const NumericsRecord& numerics, StepPlan plan) {
 void Engine::prepare_optimizer(const OptimizerConfig& config, const StateOptions& state) {
   LS_CHECK(optimizer_ == nullptr, "learning rate {}: there is an optimizer already",
            config.learning_rate);
-  optimizer_ = std::make_unique<Optimizer>(config_, weights_, config, state);
+  optimizer_ = std::make_unique<Optimizer>(weights_, config, state);
 }
 
 }  // namespace longstride

@@ -18,8 +18,9 @@ namespace longstride {
 
 class Engine {
  public:
-  // Allocates weights and gradients. The weights are zero until they are filled.
-  Engine(Device& device, const ModelConfig& config, const std::vector<DType>& dtypes);
+  // Allocates weights, and gradients of those that are trained. The weights are zero until they are
+  // filled.
+  Engine(Device& device, const ModelConfig& config, const std::vector<ParameterSpec>& parameters);
 
   // Fills the weights: from a directory, or random ones (many times faster `repeating`, for
   // benchmarks).

@@ -9,8 +9,10 @@
 namespace longstride {
 namespace {
 
-bool needs_masters(const std::vector<DType>& dtypes) {
-  return std::any_of(dtypes.begin(), dtypes.end(), [](DType t) { return t != DType::kF32; });
+bool needs_masters(const std::vector<ParameterSpec>& weights) {
+  return std::ranges::any_of(weights, [](const ParameterSpec& spec) {
+    return spec.trainable && spec.dtype != DType::kF32;
+  });
 }
 
 // The segment's part of a parameter.
@@ -22,24 +24,31 @@ View part_of(const View& parameter, const StateSegment& segment) {
 
 }  // namespace
 
-Optimizer::Optimizer(const ModelConfig& config, ParameterSet& weights,
-                     const OptimizerConfig& options, const StateOptions& state)
+StateColumns adamw_columns(const std::vector<ParameterSpec>& weights) {
+  StateColumns columns = {{.name = "first_moment", .what = "first moments"},
+                          {.name = "second_moment", .what = "second moments"}};
+  if (needs_masters(weights)) columns.push_back({.name = "master", .what = "master weights"});
+  return columns;
+}
+
+Optimizer::Optimizer(ParameterSet& weights, const OptimizerConfig& options,
+                     const StateOptions& state)
     : weights_(weights),
       options_(options),
-      has_masters_(needs_masters(weights.dtypes())),
-      state_(make_optimizer_state(weights.device(), config, has_masters_, state)),
+      has_masters_(needs_masters(weights.specs())),
+      state_(make_optimizer_state(weights.device(), weights.specs(), adamw_columns(weights.specs()),
+                                  state)),
       norm_(weights.device().allocate(size_of(DType::kF64), "gradient norm")) {
   state_->start([&](const StateSegment& segment) {
     if (has_masters_)
       ops::convert(weights.device().stream(),
-                   {part_of(weights.view(segment.parameter), segment), segment.master});
+                   {part_of(weights.view(segment.parameter), segment), segment.column(kMaster)});
   });
 }
 
-StateBytes Optimizer::bytes_needed(const ModelConfig& config,
-                                   const std::vector<DType>& weight_dtypes,
+StateBytes Optimizer::bytes_needed(const std::vector<ParameterSpec>& weights,
                                    const StateOptions& state) {
-  return optimizer_state_bytes(config, needs_masters(weight_dtypes), state);
+  return optimizer_state_bytes(weights, adamw_columns(weights), state);
 }
 
 double Optimizer::norm_of(const ParameterSet& gradients, std::int64_t begin, std::int64_t end) {
@@ -47,7 +56,8 @@ double Optimizer::norm_of(const ParameterSet& gradients, std::int64_t begin, std
   const View sum(norm_->data(), DType::kF64, {1});
   device.zero(sum.data(), sum.bytes());
   for (std::int64_t i = begin; i < end; ++i)
-    ops::sum_of_squares(device.stream(), {gradients.view(i), sum});
+    if (weights_.specs()[static_cast<std::size_t>(i)].trainable)
+      ops::sum_of_squares(device.stream(), {gradients.view(i), sum});
   double squares = 0;
   device.copy_to_host(&squares, sum.data(), sum.bytes());
   return std::sqrt(squares);
@@ -71,9 +81,9 @@ void Optimizer::update(const ParameterSet& gradients, double learning_rate, doub
     const View weight = part_of(weights_.view(segment.parameter), segment);
     ops::AdamW args;
     args.g = part_of(gradients.view(segment.parameter), segment);
-    args.m = segment.m;
-    args.v = segment.v;
-    args.master = has_masters_ ? segment.master : weight;
+    args.m = segment.column(kFirstMoment);
+    args.v = segment.column(kSecondMoment);
+    args.master = has_masters_ ? segment.column(kMaster) : weight;
     if (has_masters_) args.weight = weight;
     args.lr = learning_rate;
     args.beta1 = options_.beta1;

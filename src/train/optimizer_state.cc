@@ -10,93 +10,106 @@ namespace {
 
 class DeviceState final : public OptimizerState {
  public:
-  DeviceState(Device& device, const ModelConfig& config, bool masters)
-      : first_(device, config, DType::kF32, "first moments"),
-        second_(device, config, DType::kF32, "second moments") {
-    if (masters)
-      masters_ = std::make_unique<ParameterSet>(device, config, DType::kF32, "master weights");
+  DeviceState(Device& device, const std::vector<ParameterSpec>& specs, const StateColumns& columns)
+      : OptimizerState(columns), device_(device), specs_(specs) {
+    for (const StateColumn& column : columns)
+      sets_.emplace_back(device, column_specs(specs, column), column.what, Holds::kTrainable);
   }
 
   void start(const Visitor& fill) override { visit(fill); }
 
   void visit(const Visitor& change) override {
-    for (std::int64_t i = 0; i < first_.size(); ++i) {
-      const std::int64_t n = first_.view(i).elements();
-      StateSegment segment{i, 0, n, first_.view(i).reshaped({n}), second_.view(i).reshaped({n}),
-                           {}};
-      if (masters_) segment.master = masters_->view(i).reshaped({n});
+    for (std::size_t i = 0; i < specs_.size(); ++i) {
+      if (!specs_[i].trainable) continue;
+      StateSegment segment{.parameter = static_cast<std::int64_t>(i),
+                           .first = 0,
+                           .elements = specs_[i].shape.elements()};
+      for (std::size_t c = 0; c < sets_.size(); ++c) {
+        const View view = sets_[c].view(segment.parameter);
+        segment.columns[c] = view.reshaped({view.elements()});
+      }
       change(segment);
     }
-    first_.device().stream().synchronize();
+    device_.stream().synchronize();
   }
 
-  void read(StatePart part, std::int64_t parameter, const Sink& sink) override {
+  void read(std::int64_t column, std::int64_t parameter, const Sink& sink) override {
     constexpr std::int64_t kPiece = std::int64_t{64} << 20;
-    const View view = set(part).view(parameter);
+    const View view = view_of(column, parameter);
     const auto* data = static_cast<const std::byte*>(view.data());
     std::vector<std::byte> piece;
     for (std::int64_t at = 0; at < view.bytes(); at += kPiece) {
       piece.resize(static_cast<std::size_t>(std::min(kPiece, view.bytes() - at)));
-      first_.device().copy_to_host(piece.data(), data + at,
-                                   static_cast<std::int64_t>(piece.size()));
+      device_.copy_to_host(piece.data(), data + at, static_cast<std::int64_t>(piece.size()));
       sink(piece);
     }
   }
 
   void load(const Source& source) override {
-    for (const StatePart part :
-         {StatePart::kFirstMoment, StatePart::kSecondMoment, StatePart::kMaster})
-      for (std::int64_t i = 0; i < first_.size(); ++i) {
-        if (part == StatePart::kMaster && !masters_) return;
-        const View view = set(part).view(i);
-        const std::span<const std::byte> bytes = source(part, i);
+    for (std::int64_t c = 0; c < std::ssize(sets_); ++c)
+      for (std::int64_t i = 0; i < std::ssize(specs_); ++i) {
+        if (!specs_[static_cast<std::size_t>(i)].trainable) continue;
+        const View view = view_of(c, i);
+        const std::span<const std::byte> bytes = source(c, i);
         LS_CHECK(std::ssize(bytes) == view.bytes(), "{} bytes for {}", bytes.size(), view.bytes());
-        first_.device().copy_from_host(view.data(), bytes.data(), view.bytes());
+        device_.copy_from_host(view.data(), bytes.data(), view.bytes());
       }
   }
 
   bool on_device() const override { return true; }
-  void copy_out(StatePart part, std::int64_t parameter, std::int64_t offset,
+  void copy_out(std::int64_t column, std::int64_t parameter, std::int64_t offset,
                 std::span<std::byte> to) override {
-    const View view = set(part).view(parameter);
+    const View view = view_of(column, parameter);
     LS_CHECK(offset + std::ssize(to) <= view.bytes(), "{}+{} of {} bytes", offset, to.size(),
              view.bytes());
-    first_.device().copy_to_host(to.data(), static_cast<const std::byte*>(view.data()) + offset,
-                                 std::ssize(to));
+    device_.copy_to_host(to.data(), static_cast<const std::byte*>(view.data()) + offset,
+                         std::ssize(to));
   }
   StateBytes bytes() const override {
-    return {first_.bytes() + second_.bytes() + (masters_ ? masters_->bytes() : 0)};
+    StateBytes all;
+    for (const ParameterSet& set : sets_) all.device += set.bytes();
+    return all;
   }
 
  private:
-  ParameterSet& set(StatePart part) {
-    LS_CHECK(part != StatePart::kMaster || masters_, "the weights are the masters");
-    return part == StatePart::kFirstMoment    ? first_
-           : part == StatePart::kSecondMoment ? second_
-                                              : *masters_;
+  View view_of(std::int64_t column, std::int64_t parameter) const {
+    LS_CHECK(column >= 0 && column < std::ssize(sets_), "column {} of {}", column, sets_.size());
+    const View view = sets_[static_cast<std::size_t>(column)].view(parameter);
+    LS_CHECK(view.present(), "{} is frozen", specs_[static_cast<std::size_t>(parameter)].name);
+    return view;
   }
 
-  ParameterSet first_, second_;
-  std::unique_ptr<ParameterSet> masters_;
+  Device& device_;
+  std::vector<ParameterSpec> specs_;
+  std::vector<ParameterSet> sets_;  // one for each column
 };
 
 }  // namespace
 
-void OptimizerState::copy_out(StatePart, std::int64_t, std::int64_t, std::span<std::byte>) {
+OptimizerState::OptimizerState(StateColumns columns) : columns_(std::move(columns)) {
+  LS_CHECK(columns_.size() <= StateSegment::kMaxColumns, "{} columns", columns_.size());
+}
+
+void OptimizerState::copy_out(std::int64_t, std::int64_t, std::int64_t, std::span<std::byte>) {
   LS_CHECK(on_device(), "the state is not on the device");
 }
 
-StateBytes optimizer_state_bytes(const ModelConfig& config, bool masters,
-                                 const StateOptions& options) {
-  if (options.place != StatePlace::kDevice) return sliced_state_bytes(config, masters, options);
-  return {(masters ? 3 : 2) * ParameterSet::bytes_needed(config, DType::kF32)};
+StateBytes optimizer_state_bytes(const std::vector<ParameterSpec>& specs,
+                                 const StateColumns& columns, const StateOptions& options) {
+  if (options.place != StatePlace::kDevice) return sliced_state_bytes(specs, columns, options);
+  StateBytes bytes;
+  for (const StateColumn& column : columns)
+    bytes.device += ParameterSet::bytes_needed(column_specs(specs, column), Holds::kTrainable);
+  return bytes;
 }
 
-std::unique_ptr<OptimizerState> make_optimizer_state(Device& device, const ModelConfig& config,
-                                                     bool masters, const StateOptions& options) {
+std::unique_ptr<OptimizerState> make_optimizer_state(Device& device,
+                                                     const std::vector<ParameterSpec>& specs,
+                                                     const StateColumns& columns,
+                                                     const StateOptions& options) {
   if (options.place != StatePlace::kDevice)
-    return make_sliced_state(device, config, masters, options);
-  return std::make_unique<DeviceState>(device, config, masters);
+    return make_sliced_state(device, specs, columns, options);
+  return std::make_unique<DeviceState>(device, specs, columns);
 }
 
 }  // namespace longstride

@@ -1,9 +1,10 @@
-// What AdamW keeps of every element: two fp32 moments and, where weights are not fp32 themselves,
-// an fp32 master. It is on the device; or in host memory, or the first part of it there and the
-// rest on disk, from where it passes through the device in slices: reading ahead, copies in,
-// arithmetic, copies out and writing at the same time.
+// What an optimizer keeps of every trainable parameter (train/state_columns.h). It is on the
+// device; or in host memory, or the first part of it there and the rest on disk, from where it
+// passes through the device in slices: reading ahead, copies in, arithmetic, copies out and writing
+// at the same time.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -11,12 +12,14 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device/device.h"
 #include "model/parameters.h"
 #include "pages/page_times.h"
 #include "tensor/view.h"
+#include "train/state_columns.h"
 
 namespace longstride {
 
@@ -25,13 +28,13 @@ class DiskQueue;
 using MakeDiskQueue = std::function<std::unique_ptr<DiskQueue>(
     const std::filesystem::path&, std::int64_t, std::int64_t, const std::string&)>;
 
-enum class StatePart : std::uint8_t { kFirstMoment, kSecondMoment, kMaster };
 enum class StatePlace : std::uint8_t { kDevice, kHost, kDisk };
 
 struct StateOptions {
   StatePlace place = StatePlace::kDevice;
-  // Off the device: elements of a slice at most; a multiple of 64. 0: a sixteenth of all, up to 4M,
-  // which are 48 MiB with masters and a millisecond of copying.
+  // Off the device: elements of a slice at most; a multiple of cut_alignment(), which is 64 where
+  // all is fp32. 0: a sixteenth of all, up to 4M, which are 48 MiB of AdamW with masters and a
+  // millisecond of copying.
   std::int64_t slice_elements = 0;
   // kDisk: of host memory, for buffers on the way to the disk, which there are in any case, and as
   // many slices as fit beside them. Nothing goes to the disk where all fits.
@@ -46,13 +49,15 @@ struct StateBytes {
   std::int64_t device = 0, host = 0, disk = 0;
 };
 
-// Elements of one parameter that lie together, from a multiple of 64 on. The views are of the
-// device's memory, have one dimension, and are good for operations on its stream until the visitor
-// returns.
+// Elements of one parameter that lie together, from a multiple of 64 and of every block on. The
+// views, one for each column, are of the device's memory, have one dimension, and are good for
+// operations on its stream until the visitor returns.
 struct StateSegment {
+  static constexpr std::size_t kMaxColumns = 8;
+
   std::int64_t parameter = 0, first = 0, elements = 0;
-  View m, v;
-  View master;  // absent where the weights are the masters
+  std::array<View, kMaxColumns> columns = {};
+  const View& column(std::int64_t c) const { return columns[static_cast<std::size_t>(c)]; }
 };
 
 // For one thread. The device must outlive it.
@@ -60,10 +65,16 @@ class OptimizerState {
  public:
   using Visitor = std::function<void(const StateSegment&)>;
   using Sink = std::function<void(std::span<const std::byte>)>;
-  // All bytes of a parameter's part; they stay as long as the call that asks.
-  using Source = std::function<std::span<const std::byte>(StatePart, std::int64_t parameter)>;
+  // All bytes of a parameter's column; they stay as long as the call that asks.
+  using Source =
+      std::function<std::span<const std::byte>(std::int64_t column, std::int64_t parameter)>;
 
+  explicit OptimizerState(StateColumns columns);
+  OptimizerState(const OptimizerState&) = delete;
+  OptimizerState& operator=(const OptimizerState&) = delete;
   virtual ~OptimizerState() = default;
+
+  const StateColumns& columns() const { return columns_; }
 
   // Once, before anything else: all is zero, and then what `fill` makes of it.
   virtual void start(const Visitor& fill) = 0;
@@ -71,9 +82,9 @@ class OptimizerState {
   // what the segment shows. They are done when it returns.
   virtual void visit(const Visitor& change) = 0;
 
-  // One parameter's bytes to `sink`, in order and in pieces, without memory of the device. Quickest
-  // in the order of the parameters, part after part.
-  virtual void read(StatePart part, std::int64_t parameter, const Sink& sink) = 0;
+  // One trainable parameter's bytes to `sink`, in order and in pieces, without memory of the
+  // device. Quickest in the order of the parameters, column after column.
+  virtual void read(std::int64_t column, std::int64_t parameter, const Sink& sink) = 0;
   // Everything anew from `source`, which is asked in whatever order is quickest, for a large
   // parameter several times.
   virtual void load(const Source& source) = 0;
@@ -82,20 +93,25 @@ class OptimizerState {
   // Where it is on the device, `read` is for the thread that runs the step; elsewhere for any one
   // thread, while nothing else of this is called.
   virtual bool on_device() const { return false; }
-  // For a state on the device: bytes of one parameter's part from `offset` on, in the order of the
-  // device's stream; they are there when it returns.
-  virtual void copy_out(StatePart part, std::int64_t parameter, std::int64_t offset,
+  // For a state on the device: bytes of one parameter's column from `offset` on, in the order of
+  // the device's stream; they are there when it returns.
+  virtual void copy_out(std::int64_t column, std::int64_t parameter, std::int64_t offset,
                         std::span<std::byte> to);
   // Of copies and the disk since the last call; zero on the device.
   virtual PageTimes take_times() { return {}; }
+
+ private:
+  StateColumns columns_;
 };
 
 // What make_optimizer_state would allocate.
-StateBytes optimizer_state_bytes(const ModelConfig& config, bool masters,
-                                 const StateOptions& options);
+StateBytes optimizer_state_bytes(const std::vector<ParameterSpec>& specs,
+                                 const StateColumns& columns, const StateOptions& options);
 
 // Throws Error where the device, the host or the disk has not enough room.
-std::unique_ptr<OptimizerState> make_optimizer_state(Device& device, const ModelConfig& config,
-                                                     bool masters, const StateOptions& options);
+std::unique_ptr<OptimizerState> make_optimizer_state(Device& device,
+                                                     const std::vector<ParameterSpec>& specs,
+                                                     const StateColumns& columns,
+                                                     const StateOptions& options);
 
 }  // namespace longstride

@@ -63,8 +63,7 @@ std::int64_t disk_budget(const MemoryConfig& memory) {
 void place_optimizer(RunPlan& plan, StatePlace place, std::int64_t host_bytes = 0) {
   plan.state.place = place;
   plan.state.host_bytes = host_bytes;
-  const StateBytes bytes =
-      Optimizer::bytes_needed(plan.model.config, plan.model.dtypes, plan.state);
+  const StateBytes bytes = Optimizer::bytes_needed(plan.model.specs, plan.state);
   plan.needs.optimizer = bytes.device;
   plan.needs.optimizer_host = bytes.host;
   plan.needs.optimizer_disk = bytes.disk;
@@ -123,8 +122,8 @@ void plan_memory(RunPlan& plan, Device& device) {
   const MemoryConfig& memory = plan.config.memory;
   const std::int64_t context = plan.config.training.context;
   needs.disk_available = disk_budget(memory);
-  needs.weights = ParameterSet::bytes_needed(model, plan.model.dtypes);
-  needs.gradients = ParameterSet::bytes_needed(model, DType::kF32);
+  needs.weights = ParameterSet::bytes_needed(plan.model.specs);
+  needs.gradients = ParameterSet::gradient_bytes_needed(plan.model.specs);
   plan.state.disk_directory = memory.disk_path;
   place_optimizer(plan, first_place(memory.optimizer));
   reserve_libraries(device, model, plan.numerics, context);
@@ -139,7 +138,7 @@ void plan_memory(RunPlan& plan, Device& device) {
   const std::int64_t away = budget.host + budget.disk;
   needs.step_planned = needs.total() <= needs.available + away;
   if (needs.step_planned) {
-    const StepPlanner planner(device, model, plan.model.dtypes, plan.numerics,
+    const StepPlanner planner(device, model, plan.model.specs, plan.numerics,
                               step_options(plan.config.training, plan.packed));
     // As if the device held all pages; where it does not, with what is left for them.
     plan.step = planner.plan({});

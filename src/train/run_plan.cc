@@ -25,7 +25,7 @@ ModelSource open_model_source(const ModelSourceConfig& source) {
   ModelSource model;
   if (!source.preset.empty()) {
     model.config = find_preset(source.preset, source.window);
-    model.dtypes.assign(parameter_specs(model.config).size(), dtype_of_word(source.dtype).value());
+    model.specs = parameter_specs(model.config, dtype_of_word(source.dtype).value());
     return model;
   }
   return open_model_source(source.path);
@@ -35,7 +35,7 @@ ModelSource open_model_source(const std::filesystem::path& directory) {
   ModelSource model;
   model.directory.emplace(ModelDirectory::open(directory));
   model.config = model.directory->config();
-  model.dtypes = model.directory->dtypes();
+  model.specs = model.directory->specs();
   model.side_files = read_side_files(directory);
   return model;
 }

@@ -21,7 +21,7 @@ namespace longstride {
 // Where weights come from: a directory, or a preset with random ones.
 struct ModelSource {
   ModelConfig config;
-  std::vector<DType> dtypes;
+  std::vector<ParameterSpec> specs;
   std::optional<ModelDirectory> directory;
   std::vector<SideFile> side_files;  // of the directory; every save copies them
 };

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <string_view>
 #include <vector>
 
@@ -100,8 +101,9 @@ void check_same_config(Json now, Json then, const std::filesystem::path& path,
 }
 
 void check_same_tensors(const ModelDirectory& now, const ModelDirectory& then) {
-  const std::vector<DType> a = now.dtypes(), b = then.dtypes();
-  if (a.size() == b.size() && a == b) return;
+  if (std::ranges::equal(now.specs(), then.specs(), {}, &ParameterSpec::dtype,
+                         &ParameterSpec::dtype))
+    return;
   throw Error(fmt::format("the weights in {} are not those that {} was made from: their number or "
                           "types differ",
                           now.path().string(), then.path().string()),

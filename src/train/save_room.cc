@@ -32,8 +32,7 @@ void plan_saves(RunPlan& plan) {
   const CheckpointConfig& checkpoint = plan.config.checkpoint;
   const std::int64_t steps = plan.config.training.steps;
   SaveNeeds& saves = plan.needs.saves;
-  saves.bytes =
-      plan.needs.weights + Optimizer::bytes_needed(plan.model.config, plan.model.dtypes, {}).device;
+  saves.bytes = plan.needs.weights + Optimizer::bytes_needed(plan.model.specs, {}).device;
 
   // The oldest is removed when the new one is whole.
   const std::int64_t every = checkpoint.every, keep = checkpoint.keep;

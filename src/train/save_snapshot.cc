@@ -25,21 +25,28 @@ std::vector<std::int64_t> weight_sizes(const ParameterSet& weights) {
   return sizes;
 }
 
-std::vector<std::int64_t> state_sizes(const ParameterSet& weights, bool has_masters) {
+std::vector<StateTensor> tensors_of(const ParameterSet& weights, const Optimizer& optimizer) {
+  return state_tensors(weights.specs(), optimizer.state().columns());
+}
+
+std::vector<std::int64_t> state_sizes(const std::vector<StateTensor>& tensors) {
   std::vector<std::int64_t> sizes;
-  for (int part = 0; part < (has_masters ? 3 : 2); ++part)
-    for (std::int64_t i = 0; i < weights.size(); ++i)
-      sizes.push_back(weights.view(i).elements() * size_of(DType::kF32));
+  for (const StateTensor& tensor : tensors) sizes.push_back(tensor.bytes());
   return sizes;
 }
 
 }  // namespace
 
 CheckpointTensors tensors_in_place(const ParameterSet& weights, Optimizer& optimizer) {
-  return {weights_to_write(weights), optimizer.has_masters(),
-          [&optimizer](StatePart part, std::int64_t i, const ByteSink& sink) {
-            optimizer.state().read(part, i, sink);
-          }};
+  CheckpointTensors all{weights_to_write(weights), {}};
+  std::vector<StateTensor> tensors = tensors_of(weights, optimizer);
+  for (const StateTensor& tensor : tensors) all.state.tensors.push_back(tensor.tensor);
+  all.state.read = [&optimizer, tensors = std::move(tensors)](std::int64_t i,
+                                                              const ByteSink& sink) {
+    const StateTensor& tensor = tensors[static_cast<std::size_t>(i)];
+    optimizer.state().read(tensor.column, tensor.parameter, sink);
+  };
+  return all;
 }
 
 std::optional<SnapshotPlan> plan_snapshot(const ParameterSet& weights, const Optimizer& optimizer,
@@ -47,7 +54,7 @@ std::optional<SnapshotPlan> plan_snapshot(const ParameterSet& weights, const Opt
   const bool weights_readable = weights.device().shares_host_memory(),
              state_readable = weights_readable || !optimizer.state().on_device();
   const std::int64_t weight_bytes = starts_of(weight_sizes(weights), 0).back(),
-                     all = starts_of(state_sizes(weights, optimizer.has_masters()), weight_bytes)
+                     all = starts_of(state_sizes(tensors_of(weights, optimizer)), weight_bytes)
                                .back();
   if (all <= budget) return SnapshotPlan{true, true, all};
   // A part of what lives in host memory would spare the next update no wait.
@@ -100,27 +107,24 @@ void SaveSnapshot::copy_weights(const ParameterSet& weights) {
 }
 
 void SaveSnapshot::copy_state(const ParameterSet& weights, Optimizer& optimizer) {
-  const std::int64_t n = weights.size(), begin = plan_.weights ? weights_.back() : 0;
-  state_ = starts_of(state_sizes(weights, tensors_.has_masters), begin);
+  const std::vector<StateTensor> tensors = tensors_of(weights, optimizer);
+  state_ = starts_of(state_sizes(tensors), plan_.weights ? weights_.back() : 0);
   OptimizerState& state = optimizer.state();
-  for (std::size_t i = 0; i + 1 < state_.size(); ++i) {
-    const auto part = static_cast<StatePart>(static_cast<std::int64_t>(i) / n);
-    const std::int64_t parameter = static_cast<std::int64_t>(i) % n;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const std::int64_t column = tensors[i].column, parameter = tensors[i].parameter;
     for_pieces(state_, i, [&](std::int64_t offset, std::span<std::byte> to) {
       memory_->prepare(to.data() - memory_->data(), std::ssize(to));
-      if (state.on_device()) state.copy_out(part, parameter, offset, to);
+      if (state.on_device()) state.copy_out(column, parameter, offset, to);
     });
     if (state.on_device()) continue;
     std::byte* to = memory_->data() + state_[i];
-    state.read(part, parameter, [&](std::span<const std::byte> bytes) {
+    state.read(column, parameter, [&](std::span<const std::byte> bytes) {
       LS_CHECK(to + bytes.size() <= memory_->data() + state_[i + 1], "tensor {}", i);
       std::memcpy(to, bytes.data(), bytes.size());
       to += bytes.size();
     });
   }
-  tensors_.read_state = [this, n](StatePart part, std::int64_t i, const ByteSink& sink) {
-    read(state_, static_cast<std::int64_t>(part) * n + i, sink);
-  };
+  tensors_.state.read = [this](std::int64_t i, const ByteSink& sink) { read(state_, i, sink); };
 }
 
 }  // namespace longstride

@@ -18,9 +18,7 @@ namespace longstride {
 
 // Tensors of a checkpoint, and where their bytes come from.
 struct CheckpointTensors {
-  WeightsToWrite weights;
-  bool has_masters = false;
-  std::function<void(StatePart part, std::int64_t parameter, const ByteSink& sink)> read_state;
+  TensorsToWrite weights, state;
 };
 
 // Where they live; read by the thread that runs the steps.

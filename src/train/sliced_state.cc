@@ -16,7 +16,8 @@ std::int64_t slots_for(const StateSlices& slices) { return std::min(kSlots, slic
 class SlicedState final : public OptimizerState {
  public:
   SlicedState(Device& device, StateSlices slices, const StateOptions& options)
-      : device_(device),
+      : OptimizerState(slices.columns),
+        device_(device),
         cut_(std::move(slices)),
         slots_(
             device.allocate(slots_for(cut_) * cut_.slice_bytes, "slices of the optimizer's state")),
@@ -31,15 +32,17 @@ class SlicedState final : public OptimizerState {
   void start(const Visitor& fill) override { pass(fill, true); }
   void visit(const Visitor& change) override { pass(change, false); }
 
-  void read(StatePart part, std::int64_t parameter, const Sink& sink) override {
-    const auto p = static_cast<std::int64_t>(part);
-    LS_CHECK(p < cut_.parts, "the weights are the masters");
-    for (std::int64_t s = cut_.first_slice.at(static_cast<std::size_t>(parameter));
-         s < cut_.size() && cut_[s].pieces.front().parameter <= parameter; ++s)
+  void read(std::int64_t column, std::int64_t parameter, const Sink& sink) override {
+    LS_CHECK(column >= 0 && column < std::ssize(cut_.columns), "column {} of {}", column,
+             cut_.columns.size());
+    const std::int64_t first = cut_.first_slice.at(static_cast<std::size_t>(parameter));
+    LS_CHECK(first >= 0, "parameter {} is frozen", parameter);
+    for (std::int64_t s = first; s < cut_.size() && cut_[s].pieces.front().parameter <= parameter;
+         ++s)
       for (const StatePiece& piece : cut_[s].pieces)
         if (piece.parameter == parameter)
-          sink({store_.look_at(s) + cut_.offset(s, p, piece),
-                static_cast<std::size_t>(piece.elements * StateSlices::kElement)});
+          sink({store_.look_at(s) + cut_.offset(s, column, piece),
+                static_cast<std::size_t>(cut_.column(column).bytes(piece.elements))});
   }
 
   // Slice by slice, so that each is written once wherever it is.
@@ -48,13 +51,12 @@ class SlicedState final : public OptimizerState {
     for (std::int64_t s = 0; s < cut_.size(); ++s) {
       std::byte* const data = store_.begin_out(s);
       for (const StatePiece& piece : cut_[s].pieces)
-        for (std::int64_t p = 0; p < cut_.parts; ++p) {
-          const std::span<const std::byte> bytes =
-              source(static_cast<StatePart>(p), piece.parameter);
-          const std::int64_t at = piece.first * StateSlices::kElement,
-                             n = piece.elements * StateSlices::kElement;
+        for (std::int64_t c = 0; c < std::ssize(cut_.columns); ++c) {
+          const std::span<const std::byte> bytes = source(c, piece.parameter);
+          const std::int64_t at = cut_.column(c).bytes(piece.first),
+                             n = cut_.column(c).bytes(piece.elements);
           LS_CHECK(at + n <= std::ssize(bytes), "{} bytes of at least {}", bytes.size(), at + n);
-          std::memcpy(data + cut_.offset(s, p, piece), bytes.data() + at,
+          std::memcpy(data + cut_.offset(s, c, piece), bytes.data() + at,
                       static_cast<std::size_t>(n));
         }
       store_.end_out(s);
@@ -105,11 +107,13 @@ class SlicedState final : public OptimizerState {
   }
 
   StateSegment segment(std::int64_t slice, const StatePiece& piece, std::byte* device) const {
-    const auto view = [&](std::int64_t part) {
-      return View(device + cut_.offset(slice, part, piece), DType::kF32, {piece.elements});
-    };
-    return {piece.parameter, piece.first, piece.elements,
-            view(0),         view(1),     cut_.parts == 3 ? view(2) : View()};
+    StateSegment segment{
+        .parameter = piece.parameter, .first = piece.first, .elements = piece.elements};
+    for (std::int64_t c = 0; c < std::ssize(cut_.columns); ++c)
+      segment.columns[static_cast<std::size_t>(c)] =
+          View(device + cut_.offset(slice, c, piece), cut_.column(c).dtype,
+               {cut_.column(c).values(piece.elements)});
+    return segment;
   }
 
   Device& device_;
@@ -123,16 +127,18 @@ class SlicedState final : public OptimizerState {
 
 }  // namespace
 
-StateBytes sliced_state_bytes(const ModelConfig& config, bool masters,
+StateBytes sliced_state_bytes(const std::vector<ParameterSpec>& specs, const StateColumns& columns,
                               const StateOptions& options) {
-  const StateSlices slices = cut_state(config, masters, options.slice_elements);
+  const StateSlices slices = cut_state(specs, columns, options.slice_elements);
   const SliceRoom room = slice_room(slices, options);
   return {slots_for(slices) * slices.slice_bytes, room.host_bytes, room.disk_bytes()};
 }
 
-std::unique_ptr<OptimizerState> make_sliced_state(Device& device, const ModelConfig& config,
-                                                  bool masters, const StateOptions& options) {
-  return std::make_unique<SlicedState>(device, cut_state(config, masters, options.slice_elements),
+std::unique_ptr<OptimizerState> make_sliced_state(Device& device,
+                                                  const std::vector<ParameterSpec>& specs,
+                                                  const StateColumns& columns,
+                                                  const StateOptions& options) {
+  return std::make_unique<SlicedState>(device, cut_state(specs, columns, options.slice_elements),
                                        options);
 }
 

@@ -12,8 +12,11 @@
 
 namespace longstride {
 
-StateBytes sliced_state_bytes(const ModelConfig& config, bool masters, const StateOptions& options);
-std::unique_ptr<OptimizerState> make_sliced_state(Device& device, const ModelConfig& config,
-                                                  bool masters, const StateOptions& options);
+StateBytes sliced_state_bytes(const std::vector<ParameterSpec>& specs, const StateColumns& columns,
+                              const StateOptions& options);
+std::unique_ptr<OptimizerState> make_sliced_state(Device& device,
+                                                  const std::vector<ParameterSpec>& specs,
+                                                  const StateColumns& columns,
+                                                  const StateOptions& options);
 
 }  // namespace longstride

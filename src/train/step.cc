@@ -157,7 +157,7 @@ StepRunner planned_runner(const ModelConfig& config, const ParameterSet& weights
           weights,
           gradients,
           numerics,
-          plan_step(weights.device(), config, weights.dtypes(), numerics, options),
+          plan_step(weights.device(), config, weights.specs(), numerics, options),
           make_mover};
 }
 

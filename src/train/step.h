@@ -59,7 +59,8 @@ using MakeMover = std::function<std::unique_ptr<Mover>(Device&)>;
 // For one thread.
 class StepRunner {
  public:
-  // Weights and gradients (all F32) outlive the runner. Allocates what the plan says. Copies go
+  // Weights and gradients (F32; absent ones are not computed) outlive the runner. Allocates what
+  // the plan says. Copies go
   // through what `make_mover` makes; null: the device's own.
   StepRunner(const ModelConfig& config, const ParameterSet& weights, const ParameterSet& gradients,
              const NumericsRecord& numerics, StepPlan plan, const MakeMover& make_mover = nullptr);

@@ -33,7 +33,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 Trainer::Trainer(RunPlan plan, Device& device, RunSinks sinks)
     : plan_(std::move(plan)),
-      engine_(device, plan_.model.config, plan_.model.dtypes),
+      engine_(device, plan_.model.config, plan_.model.specs),
       sinks_(std::move(sinks)),
       saves_(plan_.model.config, plan_.model.side_files) {
   const TrainConfig& config = plan_.config;

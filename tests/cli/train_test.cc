@@ -137,7 +137,7 @@ TEST(Train, TheResultIsAModelToStartFrom) {
   ASSERT_TRUE(ended(run.train({"--model.preset=", "--model.path=out/step-1", "--training.steps=1",
                                "--checkpoint.directory=again"}),
                     0, {"qwen2 from out/step-1"}));
-  EXPECT_EQ(ModelDirectory::open(run.path("again/step-1")).dtypes().front(), DType::kBF16);
+  EXPECT_EQ(ModelDirectory::open(run.path("again/step-1")).specs().front().dtype, DType::kBF16);
 }
 
 TEST(Train, TheThreadsDoNotChangeTheResult) {

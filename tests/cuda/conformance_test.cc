@@ -35,6 +35,8 @@ TEST_P(OnCuda, MatchesReferenceAndRepeats) {
   for (const std::string& wrong : compare_with_reference(problem, outcome)) ADD_FAILURE() << wrong;
   for (const std::string& wrong : compare_with_differences(problem, outcome))
     ADD_FAILURE() << wrong;
+  for (const std::string& wrong : compare_without_optional(*device, problem, outcome))
+    ADD_FAILURE() << wrong;
   const Outcome again = run_problem(*device, problem);
   ASSERT_EQ(again.size(), outcome.size());
   for (std::size_t i = 0; i < outcome.size(); ++i)

@@ -92,7 +92,7 @@ TEST(TiersOnCuda, EveryTierGivesTheSameBits) {
     const Outcome resident = run(*gpu, c, weights, numerics, {});
     EXPECT_EQ(resident.moved.in, 0);
     const std::int64_t least =
-        StepPlanner(*gpu, c.config, weights.dtypes(), numerics,
+        StepPlanner(*gpu, c.config, weights.specs(), numerics,
                     {.max_tokens = static_cast<std::int64_t>(c.tokens.size()),
                      .packed = c.document_starts.size() > 1})
             .least_page_bytes();

@@ -63,10 +63,16 @@ void expect_refused(const char* preset, const std::function<void(Tensors&)>& spo
   expect_error(
       [&] {
         const ModelDirectory model = ModelDirectory::open(directory.path());
-        ParameterSet set(*device, model.config(), model.dtypes(), "weights");
+        ParameterSet set(*device, model.specs(), "weights");
         model.load(set);
       },
       parts);
+}
+
+std::vector<DType> dtypes_of(const std::vector<ParameterSpec>& specs) {
+  std::vector<DType> dtypes;
+  for (const ParameterSpec& spec : specs) dtypes.push_back(spec.dtype);
+  return dtypes;
 }
 
 bool same_bytes(const ParameterSet& a, const ParameterSet& b) {
@@ -89,12 +95,12 @@ TEST(ModelDirectory, RoundTripOfEveryFamilyAndType) {
         EXPECT_EQ(file.checksum, checksum_of_file(directory.path() / file.name)) << file.name;
 
       const ModelDirectory model = ModelDirectory::open(directory.path());
-      EXPECT_EQ(model.dtypes(), set.dtypes());
+      EXPECT_EQ(dtypes_of(model.specs()), dtypes_of(set.specs()));
       EXPECT_EQ(model.config().raw.at("torch_dtype"), name);
       Json before = config.raw, after = model.config().raw;
       before.erase("torch_dtype"), after.erase("torch_dtype");
       EXPECT_EQ(before, after);
-      ParameterSet loaded(*device, model.config(), model.dtypes(), "weights");
+      ParameterSet loaded(*device, model.specs(), "weights");
       model.load(loaded);
       EXPECT_TRUE(same_bytes(set, loaded));
     }
@@ -110,7 +116,7 @@ TEST(ModelDirectory, ShardsAndIndex) {
   EXPECT_TRUE(std::filesystem::exists(directory.path() / "model.safetensors.index.json"));
   EXPECT_FALSE(std::filesystem::exists(directory.path() / "model.safetensors"));
   const ModelDirectory model = ModelDirectory::open(directory.path());
-  ParameterSet loaded(*device, model.config(), model.dtypes(), "weights");
+  ParameterSet loaded(*device, model.specs(), "weights");
   model.load(loaded);
   EXPECT_TRUE(same_bytes(set, loaded));
 }
@@ -133,12 +139,12 @@ TEST(ModelDirectory, MixedTypesAreCalledFloat32) {
   const auto device = make_cpu_device();
   const TemporaryDirectory directory;
   const ModelConfig config = find_preset("tiny-llama");
-  std::vector<DType> dtypes(parameter_specs(config).size(), DType::kBF16);
-  dtypes[1] = DType::kF32;
-  const ParameterSet set(*device, config, dtypes, "weights");
+  std::vector<ParameterSpec> specs = parameter_specs(config, DType::kBF16);
+  specs[1].dtype = DType::kF32;
+  const ParameterSet set(*device, specs, "weights");
   write_model_directory(directory.path(), config, set);
   EXPECT_EQ(read_json(directory.path() / "config.json").at("torch_dtype"), "float32");
-  EXPECT_EQ(ModelDirectory::open(directory.path()).dtypes(), dtypes);
+  EXPECT_EQ(dtypes_of(ModelDirectory::open(directory.path()).specs()), dtypes_of(specs));
 }
 
 TEST(ModelDirectory, KeepsTheSpellingOfDtype) {
@@ -299,7 +305,7 @@ TEST(ModelDirectory, HarmlessTensorsAreIgnored) {
   write_model(directory.path(), config, tensors);
   const auto device = make_cpu_device();
   const ModelDirectory model = ModelDirectory::open(directory.path());
-  ParameterSet set(*device, model.config(), model.dtypes(), "weights");
+  ParameterSet set(*device, model.specs(), "weights");
   EXPECT_NO_THROW(model.load(set));
 }
 

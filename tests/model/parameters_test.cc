@@ -62,10 +62,10 @@ TEST(Parameters, BiasesOfEachFamily) {
 TEST(ParameterSet, PlacesEveryParameterAligned) {
   const auto device = make_cpu_device();
   const ModelConfig config = find_preset("tiny-qwen2");
-  std::vector<DType> dtypes(parameter_specs(config).size(), DType::kBF16);
-  dtypes[1] = DType::kF32;
-  const ParameterSet set(*device, config, dtypes, "weights");
-  EXPECT_EQ(set.bytes(), ParameterSet::bytes_needed(config, dtypes));
+  std::vector<ParameterSpec> specs = parameter_specs(config, DType::kBF16);
+  specs[1].dtype = DType::kF32;
+  const ParameterSet set(*device, specs, "weights");
+  EXPECT_EQ(set.bytes(), ParameterSet::bytes_needed(specs));
   EXPECT_EQ(device->allocated_bytes(), set.bytes());
   const std::byte* end = set.data();
   for (std::int64_t i = 0; i < set.size(); ++i) {
@@ -108,6 +108,52 @@ TEST(ParameterSet, GivesViewsByRole) {
   EXPECT_FALSE(layer.o_bias.present());
   EXPECT_FALSE(layer.q_norm.present());
   EXPECT_FALSE(layer.gate_bias.present());
+}
+
+TEST(ParameterSet, HoldsTheTrainableAlone) {
+  const auto device = make_cpu_device();
+  for (const bool tied : {true, false}) {
+    ModelConfig config = find_preset("tiny-qwen2");
+    config.tied_embeddings = tied;
+    std::vector<ParameterSpec> specs = parameter_specs(config, DType::kBF16), trained;
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+      specs[i].trainable = i % 3 == 1;
+      if (specs[i].trainable) trained.push_back(specs[i]);
+    }
+    const ParameterSet set = ParameterSet::gradients(*device, specs);
+    EXPECT_EQ(set.size(), std::ssize(specs));
+    EXPECT_EQ(set.bytes(), ParameterSet::bytes_needed(with_dtype(trained, DType::kF32)));
+    EXPECT_EQ(set.bytes(), ParameterSet::gradient_bytes_needed(specs));
+    EXPECT_EQ(device->allocated_bytes(), set.bytes());
+    for (std::int64_t i = 0; i < set.size(); ++i) {
+      ASSERT_EQ(set.view(i).present(), i % 3 == 1);
+      if (i % 3 != 1) continue;
+      EXPECT_EQ(set.view(i).dtype(), DType::kF32);
+      EXPECT_EQ(set.view(i).shape(), specs[static_cast<std::size_t>(i)].shape);
+    }
+    // By role too; a head that is frozen is not the embedding's gradient.
+    const ModelParameters model = set.model();
+    EXPECT_FALSE(model.embedding.present());
+    EXPECT_EQ(model.head.present(), specs.back().trainable && !tied);
+    EXPECT_TRUE(model.layers[0].input_norm.present());
+    EXPECT_FALSE(model.layers[0].q.present());
+  }
+  std::vector<ParameterSpec> specs = parameter_specs(find_preset("tiny-qwen2"));
+  specs.front().trainable = true;
+  specs.back().trainable = false;
+  const ParameterSet set = ParameterSet::gradients(*device, specs);
+  EXPECT_EQ(set.model().head.data(), set.model().embedding.data());
+  EXPECT_NE(set.model().head.data(), nullptr);
+}
+
+TEST(ParameterSet, RefusesWhatIsNotThereYet) {
+  const auto device = make_cpu_device();
+  std::vector<ParameterSpec> specs = parameter_specs(find_preset("tiny-qwen2"));
+  specs[0].adapter = "a";
+  EXPECT_THROW(ParameterSet(*device, specs, "weights"), InternalError);
+  specs[0].adapter.reset();
+  specs[0].shard = {0, 2 * specs[0].shape[0]};
+  EXPECT_THROW(ParameterSet(*device, specs, "weights"), InternalError);
 }
 
 TEST(ParameterSet, OfShapesAlone) {

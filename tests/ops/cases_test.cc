@@ -77,6 +77,23 @@ TEST_F(Cases, RefuseAWrongGradient) {
   EXPECT_EQ(compare_with_differences(p, run_problem(*device_, p)).size(), 1u);
 }
 
+TEST_F(Cases, RefuseOtherBitsWithoutAnOptionalUpdate) {
+  for (const bool broken : {false, true}) {
+    Problem p = twice([](float*, float*, float*) {});
+    p.optional = {"dx"};
+    p.run = [broken](Stream&, const Bound& v) {
+      const View dx = v("dx");
+      for (int i = 0; i < 4; ++i) {
+        v("y").as<float>()[i] = 2 * v("x").as<float>()[i];
+        if (dx.present()) dx.as<float>()[i] += 2;
+      }
+      if (broken && !dx.present()) v("y").as<float>()[0] += 1e-6f;
+    };
+    const Outcome outcome = run_problem(*device_, p);
+    EXPECT_EQ(compare_without_optional(*device_, p, outcome).size(), broken ? 1u : 0u);
+  }
+}
+
 TEST_F(Cases, EveryOperationHasTestsAndBenchmarks) {
   EXPECT_GE(op_cases().size(), 14u);
   for (const OpCase& op : op_cases()) {

@@ -4,11 +4,15 @@
 #include <algorithm>
 #include <vector>
 
+#include "ops/elementwise.h"
 #include "ops/embedding.h"
 #include "ops/linear.h"
 #include "ops/loss_head.h"
+#include "ops/optimizer.h"
+#include "ops/paged_attention.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
+#include "ops/swiglu.h"
 #include "tensor/token_rows.h"
 
 namespace longstride::ops {
@@ -114,6 +118,36 @@ TEST_F(Checks, AppendRefusesAPageThatDoesNotExist) {
                 .kv_heads = 1,
                 .head_size = 2};
   EXPECT_THROW(append_kv(stream_, args), InternalError);
+}
+
+// Before the backend, whichever it is, and whether or not this build has it.
+TEST_F(Checks, StandBeforeEveryBackend) {
+  for (const DeviceKind kind : {DeviceKind::kCpu, DeviceKind::kCuda}) {
+    Stream stream(kind);
+    EXPECT_THROW(add(stream, {.a = floats({2}), .b = floats({3}), .y = floats({2})}),
+                 InternalError);
+    EXPECT_THROW(convert(stream, {.x = integers({2}), .y = floats({2})}), InternalError);
+    EXPECT_THROW(zero(stream, {}), InternalError);
+    EXPECT_THROW(linear_forward(stream, {}), InternalError);
+    EXPECT_THROW(linear_backward(stream, {}), InternalError);
+    EXPECT_THROW(rms_norm_forward(stream, {}), InternalError);
+    EXPECT_THROW(rms_norm_backward(stream, {}), InternalError);
+    EXPECT_THROW(rope_tables(stream, {}), InternalError);
+    EXPECT_THROW(rope(stream, {}), InternalError);
+    EXPECT_THROW(append_kv(stream, {}), InternalError);
+    EXPECT_THROW(take_kv_gradient(stream, {}), InternalError);
+    EXPECT_THROW(swiglu_forward(stream, {.gate_TF = floats({1, 2}), .up_TF = floats({1, 3})}),
+                 InternalError);
+    EXPECT_THROW(swiglu_backward(stream, {.dy_TF = floats({1, 2}), .gate_TF = floats({1, 3})}),
+                 InternalError);
+    EXPECT_THROW(embedding_forward(stream, {}), InternalError);
+    EXPECT_THROW(embedding_backward(stream, {.dtable_VD = floats({2, 3})}), InternalError);
+    EXPECT_THROW(loss_head(stream, {}), InternalError);
+    EXPECT_THROW(paged_attention_forward(stream, {}), InternalError);
+    EXPECT_THROW(paged_attention_backward(stream, {}), InternalError);
+    EXPECT_THROW(sum_of_squares(stream, {.g = floats({2}), .sum_1 = floats({2})}), InternalError);
+    EXPECT_THROW(adamw(stream, {.g = floats({2})}), InternalError);
+  }
 }
 
 TEST_F(Checks, AStreamOfShapesRunsNothing) {

@@ -44,6 +44,8 @@ TEST_P(Conformance, MatchesReferenceWithAnyNumberOfThreads) {
   for (const std::string& wrong : compare_with_reference(problem, outcome)) ADD_FAILURE() << wrong;
   for (const std::string& wrong : compare_with_differences(problem, outcome))
     ADD_FAILURE() << wrong;
+  for (const std::string& wrong : compare_without_optional(*device_, problem, outcome))
+    ADD_FAILURE() << wrong;
 
   // Scratch may depend on the number of threads, so the problem is made again.
   set_thread_count(3);

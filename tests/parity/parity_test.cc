@@ -61,7 +61,7 @@ TEST_P(Parity, LossAndEveryGradient) {
   const Fixture f(GetParam());
   const auto device = make_cpu_device();
   const ModelConfig& config = f.model.config();
-  ParameterSet weights(*device, config, f.model.dtypes(), "weights"),
+  ParameterSet weights(*device, f.model.specs(), "weights"),
       gradients(*device, config, DType::kF32, "gradients");
   f.model.load(weights);
   const double predicted = f.expected.at("predicted");

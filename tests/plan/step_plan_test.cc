@@ -24,8 +24,8 @@ NumericsRecord record() {
 StepPlan plan(const StepOptions& options) {
   const auto device = make_cpu_device();
   const ModelConfig config = find_preset("tiny-qwen3");
-  const std::vector<DType> dtypes(parameter_specs(config).size(), DType::kF32);
-  return plan_step(*device, config, dtypes, record(), options);
+  const std::vector<ParameterSpec> parameters = parameter_specs(config, DType::kF32);
+  return plan_step(*device, config, parameters, record(), options);
 }
 
 StepOptions some_options() {
@@ -81,8 +81,8 @@ TEST(StepPlan, ADamagedFileIsRefused) {
 TEST(StepPlan, PagesAreSpreadAfterwards) {
   const auto device = make_cpu_device();
   const ModelConfig config = find_preset("tiny-qwen3");
-  const std::vector<DType> dtypes(parameter_specs(config).size(), DType::kF32);
-  const StepPlanner planner(*device, config, dtypes, record(), some_options());
+  const std::vector<ParameterSpec> parameters = parameter_specs(config, DType::kF32);
+  const StepPlanner planner(*device, config, parameters, record(), some_options());
   const StepPlan resident = planner.plan({});
   StepPlan streamed = planner.plan({.device = planner.least_page_bytes()});
   EXPECT_LT(streamed.memory.kv_pages, resident.memory.kv_pages);

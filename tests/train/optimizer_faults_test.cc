@@ -128,9 +128,8 @@ TEST_F(OptimizerFaults, ALoadThatFailsSaysSo) {
 
 TEST_F(OptimizerFaults, DirectoriesThatCannotBeUsed) {
   ParameterSet weights(*device_, config_, DType::kF32, "weights");
-  const std::string error = error_of([&] {
-    const Optimizer optimizer(config_, weights, {}, on_disk(disk_.path() / "missing", 1088));
-  });
+  const std::string error = error_of(
+      [&] { const Optimizer optimizer(weights, {}, on_disk(disk_.path() / "missing", 1088)); });
   EXPECT_TRUE(says(error, {"memory.disk_path", "missing", "cannot be written"}));
 }
 

@@ -31,17 +31,20 @@ inline ModelConfig optimizer_model() {
 // A model's weights and gradients with their optimizer.
 struct Trained {
   Trained(Device& device, const ModelConfig& config, DType dtype, const StateOptions& state)
-      : weights(device, config, dtype, "weights"),
-        gradients(device, config, DType::kF32, "gradients") {
+      : Trained(device, config, parameter_specs(config, dtype), state) {}
+  Trained(Device& device, const ModelConfig& config, const std::vector<ParameterSpec>& specs,
+          const StateOptions& state)
+      : weights(device, specs, "weights"), gradients(ParameterSet::gradients(device, specs)) {
     initialize_random(weights, config, 3);
-    optimizer = std::make_unique<Optimizer>(config, weights, OptimizerConfig{}, state);
+    optimizer = std::make_unique<Optimizer>(weights, OptimizerConfig{}, state);
   }
 
   // Updates [first, first + count), with gradients that depend on the step's number alone and are
-  // clipped.
-  void update(std::int64_t first, std::int64_t count) {
+  // multiplied by `scale`; 0: clipped.
+  void update(std::int64_t first, std::int64_t count, double scale = 0) {
     for (std::int64_t step = first; step < first + count; ++step) {
       for (std::int64_t i = 0; i < gradients.size(); ++i) {
+        if (!gradients.view(i).present()) continue;
         Random random(static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(i));
         std::vector<float> values(static_cast<std::size_t>(gradients.view(i).elements()));
         for (float& value : values) value = static_cast<float>(random.normal());
@@ -50,11 +53,11 @@ struct Trained {
       }
       const double norm = optimizer->gradient_norm(gradients);
       EXPECT_GT(norm, 1);
-      optimizer->update(gradients, 1e-2, 1 / norm, step);
+      optimizer->update(gradients, 1e-2, scale > 0 ? scale : 1 / norm, step);
     }
   }
 
-  // Weights, moments and masters of all parameters in a row, without gaps.
+  // Weights of all parameters, moments and masters of the trainable ones in a row, without gaps.
   std::string bytes() {
     std::string all;
     for (std::int64_t i = 0; i < weights.size(); ++i) {
@@ -63,13 +66,16 @@ struct Trained {
       weights.device().copy_to_host(part.data(), view.data(), view.bytes());
       all += part;
     }
-    std::vector<StatePart> parts = {StatePart::kFirstMoment, StatePart::kSecondMoment};
-    if (optimizer->has_masters()) parts.push_back(StatePart::kMaster);
-    for (const StatePart part : parts)
+    for (std::int64_t column = 0; column < (optimizer->has_masters() ? 3 : 2); ++column)
       for (std::int64_t i = 0; i < weights.size(); ++i)
-        optimizer->state().read(part, i, [&](std::span<const std::byte> piece) {
-          all.append(reinterpret_cast<const char*>(piece.data()), piece.size());
-        });
+        if (gradients.view(i).present()) all += state_of(column, i);
+    return all;
+  }
+  std::string state_of(std::int64_t column, std::int64_t parameter) {
+    std::string all;
+    optimizer->state().read(column, parameter, [&](std::span<const std::byte> piece) {
+      all.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+    });
     return all;
   }
 
@@ -90,10 +96,10 @@ inline StateOptions on_disk(const std::filesystem::path& directory, std::int64_t
 // About half of the slices in host memory, the others on disk.
 inline StateOptions split(const std::filesystem::path& directory, std::int64_t slice_elements,
                           const ModelConfig& config, DType dtype) {
-  const std::vector<DType> dtypes(parameter_specs(config).size(), dtype);
-  const std::int64_t all = Optimizer::bytes_needed(config, dtypes, on_host(slice_elements)).host;
+  const std::vector<ParameterSpec> specs = parameter_specs(config, dtype);
+  const std::int64_t all = Optimizer::bytes_needed(specs, on_host(slice_elements)).host;
   StateOptions options = on_disk(directory, slice_elements);
-  const std::int64_t buffers = Optimizer::bytes_needed(config, dtypes, options).host;
+  const std::int64_t buffers = Optimizer::bytes_needed(specs, options).host;
   options.host_bytes = std::min(buffers + all / 2, all - 1);
   return options;
 }

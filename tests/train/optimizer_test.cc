@@ -79,9 +79,9 @@ TEST(OptimizerTest, TakesWhatItSays) {
       places.push_back(split(disk.path(), slice, config, dtype));
     }
     for (const StateOptions& place : places) {
-      const StateBytes needed = Optimizer::bytes_needed(config, weights.dtypes(), place);
+      const StateBytes needed = Optimizer::bytes_needed(weights.specs(), place);
       const std::int64_t before = device->allocated_bytes();
-      Optimizer optimizer(config, weights, {}, place);
+      Optimizer optimizer(weights, {}, place);
       EXPECT_EQ(device->allocated_bytes() - before,
                 needed.device + needed.host + size_of(DType::kF64));
       EXPECT_EQ(optimizer.state().bytes().device, needed.device);
@@ -91,9 +91,9 @@ TEST(OptimizerTest, TakesWhatItSays) {
       if (place.place == StatePlace::kDevice) continue;
       // Four slices at most pass through the device.
       const std::int64_t per = dtype == DType::kF32 ? 8 : 12,
-                         all = Optimizer::bytes_needed(config, weights.dtypes(),
-                                                       on_host(place.slice_elements))
-                                   .host;
+                         all =
+                             Optimizer::bytes_needed(weights.specs(), on_host(place.slice_elements))
+                                 .host;
       if (place.slice_elements > 0) {
         EXPECT_EQ(needed.device, std::min(4 * place.slice_elements * per, all));
       } else {
@@ -108,12 +108,12 @@ TEST(OptimizerTest, TakesWhatItSays) {
 TEST(OptimizerTest, HostMemoryIsFilledBeforeTheDisk) {
   const TempDirectory disk;
   const ModelConfig config = optimizer_model();
-  const std::vector<DType> dtypes(parameter_specs(config).size(), DType::kBF16);
+  const std::vector<ParameterSpec> specs = parameter_specs(config, DType::kBF16);
   constexpr std::int64_t kSlice = 1024, kBlock = kSlice * 12, kBuffers = 12 * kBlock;
   const auto needed = [&](std::int64_t host_bytes) {
-    return Optimizer::bytes_needed(config, dtypes, on_disk(disk.path(), kSlice, host_bytes));
+    return Optimizer::bytes_needed(specs, on_disk(disk.path(), kSlice, host_bytes));
   };
-  const std::int64_t all = Optimizer::bytes_needed(config, dtypes, on_host(kSlice)).host,
+  const std::int64_t all = Optimizer::bytes_needed(specs, on_host(kSlice)).host,
                      slices = (all + kBlock - 1) / kBlock;
   ASSERT_GT(slices, 14);
   EXPECT_EQ(needed(all).disk, 0);
@@ -131,7 +131,7 @@ TEST(OptimizerTest, SlicesAreMultiplesOf64) {
   const auto device = make_cpu_device();
   const ModelConfig config = optimizer_model();
   ParameterSet weights(*device, config, DType::kF32, "weights");
-  EXPECT_ANY_THROW(Optimizer(config, weights, {}, on_host(100)));
+  EXPECT_ANY_THROW(Optimizer(weights, {}, on_host(100)));
 }
 
 // Saved after three updates in one place, loaded in another, and two updates more.
@@ -167,7 +167,7 @@ TEST(OptimizerTest, CheckpointsFitEveryPlace) {
       for (const StateOptions& to : places) {
         Trained resumed(*device, config, dtype, to);
         // What was read before is not taken for what is loaded.
-        resumed.optimizer->state().read(StatePart::kFirstMoment, 0, [](const auto&) {});
+        resumed.optimizer->state().read(kFirstMoment, 0, [](const auto&) {});
         ModelDirectory::open(saved).load(resumed.weights);
         load_optimizer(saved, resumed.weights, *resumed.optimizer);
         EXPECT_EQ(resumed.bytes(), saving.bytes());

@@ -22,7 +22,7 @@ RunPlan plan_of(const SaveCase& c, const std::filesystem::path& directory) {
   plan.model = open_model_source({.preset = "tiny-llama", .dtype = "bf16"});
   plan.config.training.steps = c.steps;
   plan.config.checkpoint = {directory, c.every, c.keep};
-  plan.needs.weights = ParameterSet::bytes_needed(plan.model.config, plan.model.dtypes);
+  plan.needs.weights = ParameterSet::bytes_needed(plan.model.specs);
   for (const std::int64_t step : c.saved)
     std::filesystem::create_directories(directory / fmt::format("step-{}", step) / "state");
   plan_saves(plan);
@@ -52,7 +52,7 @@ TEST(SaveRoom, RefusesARunThatCouldNotSave) {
   // Weights in bf16, moments and masters in F32; in memory each of them begins at 256 bytes.
   const std::int64_t exact = 14 * parameter_count(plan.model.config);
   EXPECT_GE(plan.needs.saves.bytes, exact);
-  EXPECT_LT(plan.needs.saves.bytes, exact + 4 * 256 * std::ssize(plan.model.dtypes));
+  EXPECT_LT(plan.needs.saves.bytes, exact + 4 * 256 * std::ssize(plan.model.specs));
   ASSERT_TRUE(plan.needs.saves.available.has_value());
   plan.needs.available = plan.needs.total();
   plan.needs.saves.available = plan.needs.saves.bytes;

@@ -19,12 +19,8 @@ class SnapshotTest : public ::testing::Test {
     const ByteSink sink = [&](std::span<const std::byte> bytes) {
       all.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     };
-    for (std::int64_t i = 0; i < weights_.size(); ++i) {
-      tensors.weights.read(i, sink);
-      for (const StatePart part :
-           {StatePart::kFirstMoment, StatePart::kSecondMoment, StatePart::kMaster})
-        if (part != StatePart::kMaster || tensors.has_masters) tensors.read_state(part, i, sink);
-    }
+    for (const TensorsToWrite* of : {&tensors.weights, &tensors.state})
+      for (std::int64_t i = 0; i < std::ssize(of->tensors); ++i) of->read(i, sink);
     return all;
   }
   void update(Optimizer& optimizer) {
@@ -43,7 +39,7 @@ class SnapshotTest : public ::testing::Test {
 
 TEST_F(SnapshotTest, OfEverythingStaysAsItWas) {
   for (const StatePlace place : {StatePlace::kDevice, StatePlace::kHost}) {
-    Optimizer optimizer(config_, weights_, {}, {.place = place});
+    Optimizer optimizer(weights_, {}, {.place = place});
     const std::string before = bytes_of(tensors_in_place(weights_, optimizer));
     const auto plan = plan_snapshot(weights_, optimizer, std::ssize(before));
     ASSERT_TRUE(plan && plan->detached());
@@ -58,7 +54,7 @@ TEST_F(SnapshotTest, OfEverythingStaysAsItWas) {
 }
 
 TEST_F(SnapshotTest, WithoutRoomIsReadWhereItLives) {
-  Optimizer optimizer(config_, weights_, {}, {});
+  Optimizer optimizer(weights_, {}, {});
   const auto plan = plan_snapshot(weights_, optimizer, 1000);
   ASSERT_TRUE(plan.has_value());
   EXPECT_EQ(plan->bytes, 0);

@@ -11,9 +11,8 @@ StepMemory memory_at(ModelConfig config, std::int64_t context, std::int64_t wind
                      std::int64_t keep = 1) {
   config.windows.assign(static_cast<std::size_t>(config.layers), window);
   const auto device = make_cpu_device();
-  const std::vector<DType> dtypes(parameter_specs(config).size(), DType::kF32);
-  return plan_step(*device, config, dtypes, choose_numerics(*device, config, 1024, 128),
-                   {context, keep})
+  return plan_step(*device, config, parameter_specs(config),
+                   choose_numerics(*device, config, 1024, 128), {context, keep})
       .memory;
 }
 

@@ -104,11 +104,11 @@ TEST(StepRetention, RetainedInputsSaveWorkspace) {
   c.config.layers = 8;
   c.config.windows.assign(8, 0);
   const auto device = make_cpu_device();
-  const std::vector<DType> dtypes(parameter_specs(c.config).size(), DType::kF32);
+  const std::vector<ParameterSpec> parameters = parameter_specs(c.config, DType::kF32);
   // Of a chunk that is recomputed.
   const auto workspace = [&](const std::vector<Retention>& across) {
     const StepPlan plan =
-        plan_step(*device, c.config, dtypes, choose_numerics(*device, c.config, kChunk, kPage),
+        plan_step(*device, c.config, parameters, choose_numerics(*device, c.config, kChunk, kPage),
                   {.max_tokens = 8 * kChunk, .across_episodes = across});
     const StepSchedule schedule = make_step_schedule(plan.layout(), plan.schedule);
     return plan.placed(schedule.episodes.back()).placement.bytes;

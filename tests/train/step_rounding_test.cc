@@ -66,7 +66,7 @@ TEST(StepRounding, PagesTakeHalf) {
   const auto device = make_cpu_device();
   const RandomCase c = long_case(0);
   const auto plan = [&](const NumericsChoice& choice) {
-    return plan_step(*device, c.config, std::vector<DType>(parameter_specs(c.config).size()),
+    return plan_step(*device, c.config, parameter_specs(c.config),
                      choose_numerics(*device, c.config, 32, 16, choice), {290, 1})
         .memory;
   };

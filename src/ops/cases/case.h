@@ -84,6 +84,9 @@ struct Problem {
   std::function<double(const Values&)> loss;
   std::vector<std::pair<std::string, std::string>> gradients;
 
+  // Updates that a call may leave out, and the others have the same bits.
+  std::vector<std::string> optional = {};
+
   // Work of a call, for benchmarks: GF/s where flops > 0, else GB/s.
   double flops = 0;
   double bytes = 0;

@@ -106,6 +106,7 @@ Problem backward_problem(Size s) {
     return sum;
   };
   p.gradients = {{"table", "dtable"}};
+  p.optional = {"dtable"};
   p.bytes = backward_bytes(s, DType::kF32);
   return p;
 }

@@ -140,6 +140,7 @@ Problem backward_problem(Size s, Options o, Wanted wanted) {
   if (wanted.dx) p.gradients.emplace_back("x", "dx");
   if (wanted.dw) p.gradients.emplace_back("w", "dw");
   if (wanted.db) p.gradients.emplace_back("b", "db");
+  if (wanted.dx && wanted.dw && wanted.db) p.optional = {"dw", "db"};
   p.flops = flops(s) * (static_cast<int>(wanted.dx) + static_cast<int>(wanted.dw));
   return p;
 }

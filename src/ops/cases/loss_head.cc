@@ -137,6 +137,7 @@ Problem make_problem(Size s, Options o, bool for_benchmark = false) {
       return sum;
     };
     p.gradients = {{"x", "dx"}, {"w", "dw"}};
+    p.optional = {"dw"};
   }
   p.flops = (o.gradients ? 6.0 : 2.0) * static_cast<double>(s.T * s.D) * static_cast<double>(s.V);
   return p;

@@ -110,6 +110,7 @@ Problem backward_problem(Size s, Options o) {
     return sum;
   };
   p.gradients = {{"x", out}, {"w", "dw"}};
+  p.optional = {"dw"};
   p.bytes = static_cast<double>((o.accumulate ? 16 : 12) * s.R * s.N);
   return p;
 }

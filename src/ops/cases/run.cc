@@ -17,10 +17,12 @@ constexpr std::byte kGuard{0xA5};
 // As a float of any size this is NaN, as an integer -1: no output should hold it by chance.
 constexpr std::byte kPoison{0xFF};
 
-// The arguments of a problem on a device, each between two guards.
+// The arguments of a problem on a device, each between two guards. Those named by `without` are
+// there, but the call is not told.
 class Placed {
  public:
-  Placed(Device& device, const Problem& problem) : device_(device), problem_(problem) {
+  Placed(Device& device, const Problem& problem, const std::vector<std::string>& without = {})
+      : device_(device), problem_(problem) {
     for (const Argument& a : problem.arguments) {
       const bool is_scratch = a.role == Role::kScratch;
       const std::int64_t scratch = is_scratch ? a.scratch_elements(device.stream()) : 0;
@@ -36,6 +38,7 @@ class Placed {
       memory_.push_back(device.allocate(size + 2 * kGuardBytes, a.name));
       device.copy_from_host(memory_.back()->data(), image.data(), size + 2 * kGuardBytes);
       if (is_scratch && scratch == 0) continue;  // absent
+      if (std::ranges::find(without, a.name) != without.end()) continue;
       bound_.add(a.name, View(memory_.back()->data() + kGuardBytes, a.tensor.dtype,
                               is_scratch ? Shape{scratch} : a.tensor.shape));
     }
@@ -179,6 +182,28 @@ std::vector<std::string> compare_with_differences(const Problem& problem, const 
                         output, predicted, input, measured, allowed));
         break;
       }
+    }
+  }
+  return wrong;
+}
+
+std::vector<std::string> compare_without_optional(Device& device, const Problem& problem,
+                                                  const Outcome& outcome) {
+  std::vector<std::string> wrong;
+  std::vector<std::vector<std::string>> choices;
+  for (const std::string& name : problem.optional) choices.push_back({name});
+  if (problem.optional.size() > 1) choices.push_back(problem.optional);
+  for (const std::vector<std::string>& without : choices) {
+    Placed placed(device, problem, without);
+    placed.call();
+    const Outcome less = placed.take();
+    for (std::size_t i = 0; i < less.size(); ++i) {
+      const Argument& a = problem.arguments[i];
+      if (a.role == Role::kScratch) continue;
+      const bool left_out = std::ranges::find(without, a.name) != without.end();
+      if (less[i].bytes != (left_out ? a.tensor.bytes : outcome[i].bytes))
+        wrong.push_back(fmt::format("{}: {} without {}", a.name,
+                                    left_out ? "changed" : "other bits", without.front()));
     }
   }
   return wrong;

@@ -23,6 +23,11 @@ std::vector<std::string> compare_with_reference(const Problem& problem, const Ou
 // gradients must agree with central differences of `loss`. Empty where the problem has no `loss`.
 std::vector<std::string> compare_with_differences(const Problem& problem, const Outcome& outcome);
 
+// The same for calls without the problem's optional updates, each in turn and then all: every other
+// argument must have the bits of `outcome`, and those left out must be untouched.
+std::vector<std::string> compare_without_optional(Device& device, const Problem& problem,
+                                                  const Outcome& outcome);
+
 struct BenchmarkRow {
   std::string operation, shape;
   double seconds = 0;  // median of the calls

@@ -56,11 +56,12 @@ struct TilePlan {
     kv_stride = 2 * kv_heads * head_size;
   }
   TilePlan(const ConstView& q_THC, const PagesView& kv)
-      : TilePlan(PagedAttentionShape{q_THC.dim(0), q_THC.dim(1), kv.kv_heads, kv.head_size,
-                                     kv.page_tokens}) {
-    LS_CHECK(q_THC.dim(2) == head_size, "q {} head size {}", q_THC.shape().to_string(), head_size);
+      : TilePlan(PagedAttentionShape{.tokens = q_THC.dim(0),
+                                     .query_heads = q_THC.dim(1),
+                                     .kv_heads = kv.kv_heads,
+                                     .head_size = kv.head_size,
+                                     .page_tokens = kv.page_tokens}) {
     LS_CHECK(kv.dtype == DType::kF32, "the CPU reads F32 pages, not {}", name_of(kv.dtype));
-    LS_CHECK(kv.page_bytes == page_tokens * kv_stride * 4, "page of {} bytes", kv.page_bytes);
   }
 
   std::int64_t queries_of(std::int64_t query_page) const {

@@ -65,16 +65,9 @@ float inverse_rms(const float* x, std::int64_t n, float eps) {
   return 1.0f / std::sqrt(sum_of_products(x, x, n) / static_cast<float>(n) + eps);
 }
 
-void check_shapes(const Shape& x, const ConstView& w) {
-  LS_CHECK(x.rank() == 2 && w.shape() == Shape({x[1]}) && is_weight_type(w.dtype()), "x {} w {} {}",
-           x.to_string(), w.shape().to_string(), name_of(w.dtype()));
-}
-
 }  // namespace
 
 void rms_norm_forward(Stream&, const RmsNormForward& args) {
-  check_shapes(args.x_RN.shape(), args.w_N);
-  LS_CHECK(args.y_RN.shape() == args.x_RN.shape(), "y {}", args.y_RN.shape().to_string());
   const std::int64_t R = args.x_RN.dim(0), N = args.x_RN.dim(1), block = block_rows(N);
   const float* x = args.x_RN.as<float>();
   float* y = args.y_RN.as<float>();
@@ -94,16 +87,9 @@ void rms_norm_forward(Stream&, const RmsNormForward& args) {
 }
 
 void rms_norm_backward(Stream&, const RmsNormBackward& args) {
-  check_shapes(args.x_RN.shape(), args.w_N);
   const std::int64_t R = args.x_RN.dim(0), N = args.x_RN.dim(1), block = block_rows(N);
-  LS_CHECK(args.dy_RN.shape() == args.x_RN.shape() && args.dx_RN.shape() == args.x_RN.shape() &&
-               args.dw_N.shape() == args.w_N.shape(),
-           "dy {} dx {} dw {} x {}", args.dy_RN.shape().to_string(), args.dx_RN.shape().to_string(),
-           args.dw_N.shape().to_string(), args.x_RN.shape().to_string());
-  LS_CHECK(args.scratch.elements() >= rms_norm_backward_scratch_elements({R, N}), "scratch {}",
-           args.scratch.shape().to_string());
   const float *dy = args.dy_RN.as<float>(), *x = args.x_RN.as<float>();
-  float *dx = args.dx_RN.as<float>(), *dw = args.dw_N.as<float>();
+  float* dx = args.dx_RN.as<float>();
   float* partial = args.scratch.as<float>();
   const std::int64_t blocks = pieces_of(R, block);
 
@@ -137,6 +123,9 @@ void rms_norm_backward(Stream&, const RmsNormBackward& args) {
     }
   });
 
+  // The blocks' sums are made in any case: dx keeps its bits, and they cost next to nothing.
+  if (!args.dw_N.present()) return;
+  float* dw = args.dw_N.as<float>();
   parallel_for(pieces_of(N, kColumns), [&](std::int64_t piece) {
     const std::int64_t begin = piece * kColumns, n = std::min(kColumns, N - begin);
     double sum[kColumns] = {};

@@ -24,32 +24,6 @@ LS_SIMD_CLONES void rotate(const float* x, const float* cos, const float* sin, f
   }
 }
 
-void check_tables(const ConstView& cos_TN, const ConstView& sin_TN, std::int64_t tokens,
-                  std::int64_t head_size) {
-  LS_CHECK(head_size % 2 == 0 && cos_TN.shape() == Shape({tokens, head_size / 2}) &&
-               sin_TN.shape() == cos_TN.shape(),
-           "cos {} sin {} for {} tokens of head size {}", cos_TN.shape().to_string(),
-           sin_TN.shape().to_string(), tokens, head_size);
-}
-
-// Checks that tokens [begin, begin + T) of `x` fit the pages, and that those pages exist.
-void check_pages(const PagesView& pages, const ConstView& x_TKC, const ConstView& other,
-                 std::int64_t begin) {
-  LS_CHECK(x_TKC.shape().rank() == 3 && other.shape() == x_TKC.shape() &&
-               x_TKC.dim(1) == pages.kv_heads && x_TKC.dim(2) == pages.head_size &&
-               pages.head_size <= kMaxHeadSize,
-           "{} and {} for pages of {} heads of {}", x_TKC.shape().to_string(),
-           other.shape().to_string(), pages.kv_heads, pages.head_size);
-  const std::int64_t P = pages.page_tokens;
-  LS_CHECK(is_weight_type(pages.dtype) && P > 0 &&
-               pages.page_bytes >= 2 * P * pages.kv_heads * pages.head_size * size_of(pages.dtype),
-           "pages of {} bytes hold no {} tokens of {}", pages.page_bytes, P, name_of(pages.dtype));
-  LS_CHECK(begin >= 0, "begin {}", begin);
-  for (std::int64_t page = begin / P; page * P < begin + x_TKC.dim(0); ++page) {
-    LS_CHECK(pages.slots[page] >= 0, "page {} does not exist", page);
-  }
-}
-
 // The keys (0) or values (1) of token t in its page, as a tensor.
 View row_in_page(const PagesView& pages, std::int64_t t, int plane) {
   std::byte* first = pages.plane(t / pages.page_tokens, plane);
@@ -60,11 +34,7 @@ View row_in_page(const PagesView& pages, std::int64_t t, int plane) {
 }  // namespace
 
 void rope_tables(Stream&, const RopeTables& args) {
-  LS_CHECK(args.positions_T.shape().rank() == 1 && args.frequencies_N.shape().rank() == 1,
-           "positions {} frequencies {}", args.positions_T.shape().to_string(),
-           args.frequencies_N.shape().to_string());
   const std::int64_t T = args.positions_T.dim(0), N = args.frequencies_N.dim(0);
-  check_tables(args.cos_TN, args.sin_TN, T, 2 * N);
   const std::int64_t* positions = args.positions_T.as<std::int64_t>();
   const double* frequencies = args.frequencies_N.as<double>();
   float *cos = args.cos_TN.as<float>(), *sin = args.sin_TN.as<float>();
@@ -86,9 +56,7 @@ void rope_tables(Stream&, const RopeTables& args) {
 }
 
 void rope(Stream&, const Rope& args) {
-  LS_CHECK(args.x_THC.shape().rank() == 3, "x {}", args.x_THC.shape().to_string());
   const std::int64_t T = args.x_THC.dim(0), H = args.x_THC.dim(1), C = args.x_THC.dim(2);
-  check_tables(args.cos_TN, args.sin_TN, T, C);
   const float *cos = args.cos_TN.as<float>(), *sin = args.sin_TN.as<float>();
   float* x = args.x_THC.as<float>();
   const float sign = args.inverse ? -1.0f : 1.0f;
@@ -104,9 +72,8 @@ void rope(Stream&, const Rope& args) {
 }
 
 void append_kv(Stream&, const AppendKv& args) {
-  check_pages(args.pages, args.k_TKC, args.v_TKC, args.begin);
   const std::int64_t T = args.k_TKC.dim(0), K = args.k_TKC.dim(1), C = args.k_TKC.dim(2);
-  check_tables(args.cos_TN, args.sin_TN, T, C);
+  LS_CHECK(C <= kMaxHeadSize, "heads of {}", C);
   const float *k = args.k_TKC.as<float>(), *v = args.v_TKC.as<float>();
   const float *cos = args.cos_TN.as<float>(), *sin = args.sin_TN.as<float>();
   parallel_for(pieces_of(T, kTokens), [&](std::int64_t piece) {
@@ -124,9 +91,7 @@ void append_kv(Stream&, const AppendKv& args) {
 }
 
 void take_kv_gradient(Stream&, const TakeKvGradient& args) {
-  check_pages(args.pages, args.dk_TKC, args.dv_TKC, args.begin);
   const std::int64_t T = args.dk_TKC.dim(0), K = args.dk_TKC.dim(1), C = args.dk_TKC.dim(2);
-  check_tables(args.cos_TN, args.sin_TN, T, C);
   float *dk = args.dk_TKC.as<float>(), *dv = args.dv_TKC.as<float>();
   const float *cos = args.cos_TN.as<float>(), *sin = args.sin_TN.as<float>();
   parallel_for(pieces_of(T, kTokens), [&](std::int64_t piece) {

@@ -23,9 +23,4 @@ constexpr std::int64_t pieces_of(std::int64_t n, std::int64_t piece = kPiece) {
   return (n + piece - 1) / piece;
 }
 
-// True for the types that weights come in.
-constexpr bool is_weight_type(DType t) {
-  return t == DType::kF32 || t == DType::kBF16 || t == DType::kF16;
-}
-
 }  // namespace longstride::ops::cpu

@@ -151,7 +151,7 @@ bool fits_matrix_attention(DType compute, std::int64_t head_size) {
 }
 
 void matrix_attention_forward(Stream& stream, const PagedAttentionForward& a) {
-  const AttentionSizes z = attention_sizes(a.q_THC, a.kv, a.visits, a.scale);
+  const AttentionSizes z = attention_sizes(a.q_THC, a.kv, a.scale);
   LS_CHECK(aligned({a.out_THC.data()}), "out at {}", a.out_THC.data());
   longstride::cuda::CudaStream& s = longstride::cuda::cuda_stream(stream);
   const DeviceVisits visits = upload_visits(s, a.visits, z.T);

@@ -130,8 +130,12 @@ class Call {
     partial_lse = take(floats_for(most * H, DType::kF32));
     staged_ = reinterpret_cast<bf16*>(take(floats_for(segment_elements(), DType::kBF16)));
     gradients = reinterpret_cast<bf16*>(take(floats_for(segment_elements(), DType::kBF16)));
-    const std::int64_t floats =
-        matrix_attention_scratch_elements({T, H, kv.kv_heads, C, kv.page_tokens, q_THC.dtype()});
+    const std::int64_t floats = matrix_attention_scratch_elements({.tokens = T,
+                                                                   .query_heads = H,
+                                                                   .kv_heads = kv.kv_heads,
+                                                                   .head_size = C,
+                                                                   .page_tokens = kv.page_tokens,
+                                                                   .compute = q_THC.dtype()});
     own_scratch_ = View(take(floats_for(floats, DType::kF32)), DType::kF32, {floats});
     LS_CHECK(at - scratch.as<float>() <= scratch.elements(), "scratch {}", scratch.elements());
   }
@@ -145,8 +149,14 @@ class Call {
   // Keys of zeros behind the segment's.
   std::int64_t zero_keys(const KeySegment& s) const { return s.last ? Q - T : 0; }
   RunShape shape(const KeySegment& s) const {
-    return {Q,     s.end - s.begin + zero_keys(s), H, kv_.kv_heads, C, kv_.token_stride(), s.last,
-            scale_};
+    return {.tokens = Q,
+            .keys = s.end - s.begin + zero_keys(s),
+            .query_heads = H,
+            .kv_heads = kv_.kv_heads,
+            .head_size = C,
+            .kv_stride = kv_.token_stride(),
+            .causal = s.last,
+            .scale = scale_};
   }
   bool supported(Pass pass) const {
     // Where documents begin and little is before the chunk, one call of our kernels does it all.
@@ -272,8 +282,14 @@ void reserve_segmented_attention(Stream& stream, const PagedAttentionReserve& a)
   libraries_of(stream).query_lengths().expect(s.tokens, a.keys % s.tokens);
   const auto reserve = [&](std::int64_t keys, bool causal, Pass pass) {
     if (keys > 0)
-      cudnn.supports({s.tokens, keys, s.query_heads, s.kv_heads, s.head_size,
-                      2 * s.kv_heads * s.head_size, causal, a.scale},
+      cudnn.supports({.tokens = s.tokens,
+                      .keys = keys,
+                      .query_heads = s.query_heads,
+                      .kv_heads = s.kv_heads,
+                      .head_size = s.head_size,
+                      .kv_stride = 2 * s.kv_heads * s.head_size,
+                      .causal = causal,
+                      .scale = a.scale},
                      pass);
   };
   const Pass backward = a.exact ? Pass::kExactBackward : Pass::kFastBackward;

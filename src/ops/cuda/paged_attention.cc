@@ -57,7 +57,6 @@ void paged_attention_reserve(Stream& stream, const PagedAttentionReserve& a) {
 }
 
 void paged_attention_forward(Stream& stream, const PagedAttentionForward& a) {
-  check_segments(a.segments, chunk_keys(a.visits, a.q_THC.dim(0), a.kv.page_tokens));
   if (is_for_cudnn(a) && segmented_attention_forward(stream, a)) return;
   refuse_some(a.segments);
   if (fits_matrix_attention(a.q_THC.dtype(), a.kv.head_size))
@@ -66,7 +65,6 @@ void paged_attention_forward(Stream& stream, const PagedAttentionForward& a) {
 }
 
 void paged_attention_backward(Stream& stream, const PagedAttentionBackward& a) {
-  check_segments(a.segments, chunk_keys(a.visits, a.q_THC.dim(0), a.kv.page_tokens));
   if (is_for_cudnn(a) && segmented_attention_backward(stream, a)) return;
   refuse_some(a.segments);
   if (fits_matrix_attention(a.q_THC.dtype(), a.kv.head_size))

@@ -291,11 +291,6 @@ __global__ void __launch_bounds__(32 * kSlices)
   dw_N[column] += static_cast<float>(sum);
 }
 
-void check_shapes(const Shape& x, const ConstView& w) {
-  LS_CHECK(x.rank() == 2 && w.shape() == Shape({x[1]}) && is_weight_type(w.dtype()), "x {} w {} {}",
-           x.to_string(), w.shape().to_string(), name_of(w.dtype()));
-}
-
 }  // namespace
 
 std::int64_t rms_norm_backward_scratch_elements(const RmsNormShape& shape) {
@@ -303,8 +298,6 @@ std::int64_t rms_norm_backward_scratch_elements(const RmsNormShape& shape) {
 }
 
 void rms_norm_forward(Stream& stream, const RmsNormForward& args) {
-  check_shapes(args.x_RN.shape(), args.w_N);
-  LS_CHECK(args.y_RN.shape() == args.x_RN.shape(), "y {}", args.y_RN.shape().to_string());
   const std::int64_t R = args.x_RN.dim(0), N = args.x_RN.dim(1);
   if (args.x_RN.elements() == 0) return;
   const cudaStream_t queue = longstride::cuda::cuda_stream(stream).handle();
@@ -326,15 +319,9 @@ void rms_norm_forward(Stream& stream, const RmsNormForward& args) {
 }
 
 void rms_norm_backward(Stream& stream, const RmsNormBackward& args) {
-  check_shapes(args.x_RN.shape(), args.w_N);
   const std::int64_t R = args.x_RN.dim(0), N = args.x_RN.dim(1);
-  LS_CHECK(args.dy_RN.shape() == args.x_RN.shape() && args.dx_RN.shape() == args.x_RN.shape() &&
-               args.dw_N.shape() == args.w_N.shape(),
-           "dy {} dx {} dw {} x {}", args.dy_RN.shape().to_string(), args.dx_RN.shape().to_string(),
-           args.dw_N.shape().to_string(), args.x_RN.shape().to_string());
   if (args.x_RN.elements() == 0) return;
   const std::int64_t groups = row_groups(R, N);
-  LS_CHECK(args.scratch.elements() >= groups * N, "scratch {}", args.scratch.shape().to_string());
   const cudaStream_t queue = longstride::cuda::cuda_stream(stream).handle();
   float* partial_GN = args.scratch.as<float>();
   const bool fast = aligned(
@@ -359,6 +346,8 @@ void rms_norm_backward(Stream& stream, const RmsNormBackward& args) {
     if (!done) plain_backward_kernel<E><<<grid_size(groups), kPlainThreads, 0, queue>>>(call);
   });
   LS_CUDA_LAUNCHED();
+  // The shares of dw are made in any case: dx keeps its bits, and they cost next to nothing.
+  if (!args.dw_N.present()) return;
   add_partials_kernel<<<grid_size(ceil_div(N, 32)), dim3(32, kSlices), 0, queue>>>(
       partial_GN, static_cast<int>(groups), N, args.dw_N.as<float>());
   LS_CUDA_LAUNCHED();

@@ -146,31 +146,6 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-void check_tables(const ConstView& cos_TN, const ConstView& sin_TN, std::int64_t tokens,
-                  std::int64_t head_size) {
-  LS_CHECK(head_size % 2 == 0 && cos_TN.shape() == Shape({tokens, head_size / 2}) &&
-               sin_TN.shape() == cos_TN.shape(),
-           "cos {} sin {} for {} tokens of head size {}", cos_TN.shape().to_string(),
-           sin_TN.shape().to_string(), tokens, head_size);
-}
-
-// Checks that tokens [begin, begin + T) of `x` fit the pages, and that those pages exist.
-void check_pages(const PagesView& pages, const ConstView& x_TKC, const ConstView& other,
-                 std::int64_t begin) {
-  LS_CHECK(x_TKC.shape().rank() == 3 && other.shape() == x_TKC.shape() &&
-               x_TKC.dim(1) == pages.kv_heads && x_TKC.dim(2) == pages.head_size,
-           "{} and {} for pages of {} heads of {}", x_TKC.shape().to_string(),
-           other.shape().to_string(), pages.kv_heads, pages.head_size);
-  const std::int64_t P = pages.page_tokens;
-  LS_CHECK(is_weight_type(pages.dtype) && P > 0 &&
-               pages.page_bytes >= P * pages.token_stride() * size_of(pages.dtype),
-           "pages of {} bytes hold no {} tokens of {}", pages.page_bytes, P, name_of(pages.dtype));
-  LS_CHECK(begin >= 0, "begin {}", begin);
-  for (std::int64_t page = begin / P; page * P < begin + x_TKC.dim(0); ++page) {
-    LS_CHECK(pages.slots[page] >= 0, "page {} does not exist", page);
-  }
-}
-
 Heads heads_of(const Shape& x_THC, const ConstView& cos_TN, const ConstView& sin_TN, bool inverse) {
   const std::int64_t H = x_THC[1], C = x_THC[2];
   LS_CHECK(H <= std::numeric_limits<std::int32_t>::max() / 2 / C, "{} heads of {}", H, C);
@@ -209,11 +184,7 @@ Launch launch_for(const Heads& shape, int width) {
 }  // namespace
 
 void rope_tables(Stream& stream, const RopeTables& args) {
-  LS_CHECK(args.positions_T.shape().rank() == 1 && args.frequencies_N.shape().rank() == 1,
-           "positions {} frequencies {}", args.positions_T.shape().to_string(),
-           args.frequencies_N.shape().to_string());
   const std::int64_t T = args.positions_T.dim(0), N = args.frequencies_N.dim(0);
-  check_tables(args.cos_TN, args.sin_TN, T, 2 * N);
   LS_CHECK(N <= std::numeric_limits<std::int32_t>::max() / 2, "{} frequencies", N);
   if (T * N == 0) return;
   const dim3 threads = threads_for_rows(N);
@@ -225,8 +196,6 @@ void rope_tables(Stream& stream, const RopeTables& args) {
 }
 
 void rope(Stream& stream, const Rope& args) {
-  LS_CHECK(args.x_THC.shape().rank() == 3, "x {}", args.x_THC.shape().to_string());
-  check_tables(args.cos_TN, args.sin_TN, args.x_THC.dim(0), args.x_THC.dim(2));
   if (args.x_THC.elements() == 0) return;
   const Heads shape = heads_of(args.x_THC.shape(), args.cos_TN, args.sin_TN, args.inverse);
   const cudaStream_t queue = cuda_stream(stream).handle();
@@ -246,8 +215,6 @@ void rope(Stream& stream, const Rope& args) {
 }
 
 void append_kv(Stream& stream, const AppendKv& args) {
-  check_pages(args.pages, args.k_TKC, args.v_TKC, args.begin);
-  check_tables(args.cos_TN, args.sin_TN, args.k_TKC.dim(0), args.k_TKC.dim(2));
   if (args.k_TKC.elements() == 0) return;
   const Heads shape = heads_of(args.k_TKC.shape(), args.cos_TN, args.sin_TN, false);
   const PageRows pages = page_rows(stream, args.pages, args.begin, shape.T);
@@ -274,8 +241,6 @@ void append_kv(Stream& stream, const AppendKv& args) {
 }
 
 void take_kv_gradient(Stream& stream, const TakeKvGradient& args) {
-  check_pages(args.pages, args.dk_TKC, args.dv_TKC, args.begin);
-  check_tables(args.cos_TN, args.sin_TN, args.dk_TKC.dim(0), args.dk_TKC.dim(2));
   if (args.dk_TKC.elements() == 0) return;
   const Heads shape = heads_of(args.dk_TKC.shape(), args.cos_TN, args.sin_TN, true);
   const PageRows pages = page_rows(stream, args.pages, args.begin, shape.T);

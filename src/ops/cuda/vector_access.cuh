@@ -221,8 +221,4 @@ void dispatch_weight(DType t, F&& f) {
   }
 }
 
-constexpr bool is_weight_type(DType t) {
-  return t == DType::kF32 || t == DType::kBF16 || t == DType::kF16;
-}
-
 }  // namespace longstride::ops::cuda

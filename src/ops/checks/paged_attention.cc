@@ -1,0 +1,62 @@
+#include "ops/paged_attention.h"
+
+#include "base/error.h"
+
+namespace longstride::ops {
+namespace {
+
+// Whether pages of that type and size hold what those of the keys and values do.
+bool hold_tokens_of(const PagesView& kv, const PagesView& pages) {
+  return pages.page_bytes >= kv.page_tokens * kv.token_stride() * size_of(pages.dtype);
+}
+
+void check_queries(const ConstView& q_THC, const PagesView& kv, const VisitsView& visits,
+                   std::span<const KeySegment> segments) {
+  const Shape& q = q_THC.shape();
+  LS_CHECK(q.rank() == 3 && q[2] == kv.head_size && kv.kv_heads > 0 && q[1] % kv.kv_heads == 0,
+           "q {} over {} KV heads of {}", q.to_string(), kv.kv_heads, kv.head_size);
+  LS_CHECK(kv.dtype == q_THC.dtype(), "pages of {}, q of {}", name_of(kv.dtype),
+           name_of(q_THC.dtype()));
+  LS_CHECK(kv.page_tokens > 0 && hold_tokens_of(kv, kv), "page of {} bytes", kv.page_bytes);
+  LS_CHECK(visits.query_pages == (q[0] + kv.page_tokens - 1) / kv.page_tokens,
+           "{} query pages for {} tokens", visits.query_pages, q[0]);
+  check_segments(segments, chunk_keys(visits, q[0], kv.page_tokens));
+}
+
+void check_scratch(const Stream& stream, const ConstView& q_THC, const PagesView& kv,
+                   const ConstView& scratch) {
+  LS_CHECK(
+      scratch.elements() >= paged_attention_scratch_elements(stream, {.tokens = q_THC.dim(0),
+                                                                      .query_heads = q_THC.dim(1),
+                                                                      .kv_heads = kv.kv_heads,
+                                                                      .head_size = kv.head_size,
+                                                                      .page_tokens = kv.page_tokens,
+                                                                      .compute = q_THC.dtype()}),
+      "scratch {}", scratch.elements());
+}
+
+}  // namespace
+
+void check(const Stream& stream, const PagedAttentionForward& a) {
+  check_queries(a.q_THC, a.kv, a.visits, a.segments);
+  const Shape& q = a.q_THC.shape();
+  LS_CHECK(a.out_THC.shape() == q, "out {} q {}", a.out_THC.shape().to_string(), q.to_string());
+  LS_CHECK(a.lse_HT.shape() == Shape({q[1], q[0]}), "lse {}", a.lse_HT.shape().to_string());
+  check_scratch(stream, a.q_THC, a.kv, a.scratch);
+}
+
+void check(const Stream& stream, const PagedAttentionBackward& a) {
+  check_queries(a.q_THC, a.kv, a.visits, a.segments);
+  const Shape& q = a.q_THC.shape();
+  LS_CHECK(a.dq_THC.shape() == q && a.dout_THC.shape() == q && a.out_THC.shape() == q, "q {}",
+           q.to_string());
+  const DType stored = a.kv_gradient.dtype;
+  LS_CHECK((stored == DType::kF32 || stored == DType::kBF16) && hold_tokens_of(a.kv, a.kv_gradient),
+           "gradient pages of {} bytes, of {}", a.kv_gradient.page_bytes, name_of(stored));
+  check_scratch(stream, a.q_THC, a.kv, a.scratch);
+}
+
+// Sizes alone: there is nothing that could not fit together.
+void check(const Stream&, const PagedAttentionReserve&) {}
+
+}  // namespace longstride::ops

@@ -1,0 +1,22 @@
+#include "ops/swiglu.h"
+
+#include "base/error.h"
+
+namespace longstride::ops {
+
+void check(const Stream&, const SwigluForward& args) {
+  const Shape& shape = args.gate_TF.shape();
+  LS_CHECK(args.up_TF.shape() == shape && args.y_TF.shape() == shape, "gate {} up {} y {}",
+           shape.to_string(), args.up_TF.shape().to_string(), args.y_TF.shape().to_string());
+}
+
+void check(const Stream&, const SwigluBackward& args) {
+  const Shape& shape = args.gate_TF.shape();
+  LS_CHECK(args.up_TF.shape() == shape && args.dy_TF.shape() == shape &&
+               args.dgate_TF.shape() == shape && args.dup_TF.shape() == shape,
+           "gate {} up {} dy {} dgate {} dup {}", shape.to_string(), args.up_TF.shape().to_string(),
+           args.dy_TF.shape().to_string(), args.dgate_TF.shape().to_string(),
+           args.dup_TF.shape().to_string());
+}
+
+}  // namespace longstride::ops
