@@ -49,7 +49,7 @@ OrderedJson bench_update(const ModelConfig& config, ParameterSet& weights,
       optimizer->update(gradients, options.learning_rate,
                         norm > options.clip_norm ? options.clip_norm / norm : 1.0, i + 1);
     }));
-  const PageTimes moves = optimizer->state().take_times();
+  const OffloadTimes moves = optimizer->state().take_times();
   const double best = *std::min_element(seconds.begin(), seconds.end()),
                n = static_cast<double>(bench.updates);
   const StateBytes bytes = optimizer->state().bytes();

@@ -3,15 +3,15 @@
 namespace longstride {
 namespace {
 
-std::unique_ptr<Mover> needed(Device& device, const KvRoom& room, std::unique_ptr<Mover> mover) {
-  if (room.kv_away.blocks() + room.gradient_away.blocks() == 0) return nullptr;
+std::unique_ptr<Mover> needed(Device& device, const KvCapacity& room, std::unique_ptr<Mover> mover) {
+  if (room.kv_offload.records() + room.gradient_offload.records() == 0) return nullptr;
   return mover ? std::move(mover) : device.make_mover();
 }
 
-TieredPages make_pages(Device& device, Mover* mover, const KvShape& shape, const KvRoom& room,
+TieredPages make_pages(Device& device, Mover* mover, const KvShape& shape, const KvCapacity& room,
                        bool gradients) {
-  const AwayRoom& away = gradients ? room.gradient_away : room.kv_away;
-  return {device, away.blocks() > 0 ? mover : nullptr,
+  const OffloadCapacity& away = gradients ? room.gradient_offload : room.kv_offload;
+  return {device, away.records() > 0 ? mover : nullptr,
           TieredShape{shape.layers, room.logical_pages, room.pages_per_chunk,
                       gradients ? shape.gradient_page_bytes() : shape.page_bytes(),
                       gradients ? room.gradient_pages : room.kv_pages, away},
@@ -22,7 +22,7 @@ bool is_backward(const Task& task) { return task.kind == TaskKind::kLayerBackwar
 
 }  // namespace
 
-KvStore::KvStore(Device& device, const KvShape& shape, const KvRoom& room,
+KvStore::KvStore(Device& device, const KvShape& shape, const KvCapacity& room,
                  std::unique_ptr<Mover> mover)
     : shape_(shape),
       mover_(needed(device, room, std::move(mover))),
@@ -99,17 +99,15 @@ void KvStore::finish() {
   if (mover_) mover_->finish();
 }
 
-AwayBlocks::Moved KvStore::moved() const {
-  const AwayBlocks::Moved &a = kv_.away().moved(), &b = gradients_.away().moved();
-  return {a.out + b.out, a.in + b.in, a.to_disk + b.to_disk, a.from_disk + b.from_disk};
+MovedBytes KvStore::moved() const {
+  return kv_.offload().moved() + gradients_.offload().moved();
 }
 
-PageTimes KvStore::take_times() {
-  PageTimes times;
+OffloadTimes KvStore::take_times() {
+  OffloadTimes times;
   if (!mover_) return times;
   times.copies = mover_->take_times();
-  const DiskTimes a = kv_.away().disk_times(), b = gradients_.away().disk_times(),
-                  now{a.busy_s + b.busy_s, a.waited_s + b.waited_s};
+  const DiskTimes now = kv_.offload().disk_times() + gradients_.offload().disk_times();
   times.disk_s = now.busy_s - disk_taken_.busy_s;
   times.waited_s = now.waited_s - disk_taken_.waited_s;
   disk_taken_ = now;

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "pages/page_times.h"
+#include "offload/offload_times.h"
 #include "pages/tiered_pages.h"
 #include "schedule/step_schedule.h"
 #include "tensor/pages_view.h"
@@ -23,16 +23,16 @@ struct KvShape {
 };
 
 // Room for sequences of up to `logical_pages` pages, in chunks of pages_per_chunk.
-struct KvRoom {
+struct KvCapacity {
   std::int64_t logical_pages = 0, pages_per_chunk = 1;
   std::int64_t kv_pages = 0, gradient_pages = 0;  // on the device
-  AwayRoom kv_away = {}, gradient_away = {};
+  OffloadCapacity kv_offload = {}, gradient_offload = {};
 };
 
 class KvStore {
  public:
   // Copies go through `mover`; null: one of the device's, where any are needed.
-  KvStore(Device& device, const KvShape& shape, const KvRoom& room,
+  KvStore(Device& device, const KvShape& shape, const KvCapacity& room,
           std::unique_ptr<Mover> mover = nullptr);
 
   // A new sequence. Nothing is left of the last one.
@@ -59,9 +59,9 @@ class KvStore {
   const PagePool& kv_pool() const { return kv_.pool(); }
   const PagePool& gradient_pool() const { return gradients_.pool(); }
   // Bytes since the store was made.
-  AwayBlocks::Moved moved() const;
+  MovedBytes moved() const;
   // Since the last call; complete after finish().
-  PageTimes take_times();
+  OffloadTimes take_times();
 
  private:
   PagesView view(const TieredPages& pages, std::int64_t layer, DType dtype) const;

@@ -80,7 +80,7 @@ PageSpread spread_pages(const SequenceLayout& layout, const StepSchedule& schedu
                      all = schedule.peak_kv_pages * kv_page +
                            schedule.peak_gradient_pages * gradient_page;
   PageSpread spread;
-  KvRoom& room = spread.room;
+  KvCapacity& room = spread.room;
   room.logical_pages = layout.pages();
   room.pages_per_chunk = std::min(layout.chunk_tokens / layout.page_tokens, layout.pages());
   room.kv_pages = schedule.peak_kv_pages;
@@ -124,22 +124,22 @@ PageSpread spread_pages(const SequenceLayout& layout, const StepSchedule& schedu
 
   // What does not fit on the device needs a place: in host memory first, then on the disk.
   std::int64_t host_left = budget.host;
-  const auto place = [&](AwayRoom& away, std::int64_t page_bytes, std::int64_t here,
+  const auto place = [&](OffloadCapacity& away, std::int64_t page_bytes, std::int64_t here,
                          std::int64_t most) {
     if (here == most) return;
     const std::int64_t per = room.pages_per_chunk, block_bytes = per * page_bytes,
                        blocks = places_needed(shape.layers, layout.chunks(), per, here, most);
     away.disk_directory = budget.disk_directory;
-    away.host_blocks =
+    away.host_records =
         host_left == PageBudget::kAll ? blocks : std::min(blocks, host_left / block_bytes);
-    away.disk_blocks = blocks - away.host_blocks;
-    if (host_left != PageBudget::kAll) host_left -= away.host_blocks * block_bytes;
-    spread.host_bytes += away.host_blocks * block_bytes;
-    spread.disk_bytes += away.disk_blocks * block_bytes;
-    if (away.disk_blocks > 0) spread.host_bytes += away.disk_buffers * block_bytes;
+    away.disk_records = blocks - away.host_records;
+    if (host_left != PageBudget::kAll) host_left -= away.host_records * block_bytes;
+    spread.host_bytes += away.host_records * block_bytes;
+    spread.disk_bytes += away.disk_records * block_bytes;
+    if (away.disk_records > 0) spread.host_bytes += away.disk_buffers * block_bytes;
   };
-  place(room.kv_away, kv_page, room.kv_pages, schedule.peak_kv_pages);
-  place(room.gradient_away, gradient_page, room.gradient_pages, schedule.peak_gradient_pages);
+  place(room.kv_offload, kv_page, room.kv_pages, schedule.peak_kv_pages);
+  place(room.gradient_offload, gradient_page, room.gradient_pages, schedule.peak_gradient_pages);
   if (budget.disk != PageBudget::kAll && spread.disk_bytes > budget.disk)
     throw Error(
         fmt::format("pages beyond the device need {}: {} of it fit in host memory, and {} are "

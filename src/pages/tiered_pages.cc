@@ -8,6 +8,12 @@
 namespace longstride {
 namespace {
 
+const WaitSite kAccessAfterFetch{"pages/access-after-fetch"};        // computing: they have come
+const WaitSite kCreateAfterEviction{"pages/create-after-eviction"};  // computing: the slots' last have left
+const WaitSite kFetchAfterAccess{"pages/fetch-after-access"};      // from host: nobody computes on the slots
+const WaitSite kFetchAfterEviction{"pages/fetch-after-eviction"};  // from host: the slots' last have left
+const WaitSite kEvictAfterAccess{"pages/evict-after-access"};      // to host: what is computed on them is done
+
 constexpr std::int32_t kNone = -1;
 // Blocks on disk are asked for that many uses before their time, if there are buffers.
 constexpr std::int64_t kReadAheadUses = 64;
@@ -21,16 +27,21 @@ TieredPages::TieredPages(Device& device, Mover* mover, const TieredShape& shape,
       shape_(shape),
       chunks_((shape.logical_pages + shape.pages_per_chunk - 1) / shape.pages_per_chunk),
       pool_(device, shape.page_bytes, shape.capacity, what),
-      away_(device, mover, shape.page_bytes, shape.pages_per_chunk, shape.away, what),
+      offload_(device, mover,
+               {.bytes = shape.page_bytes * shape.pages_per_chunk,
+                .most_pieces = shape.pages_per_chunk,
+                .what = what,
+                .what_on_host = what + " in host memory"},
+               shape.away),
       residency_(shape.layers, chunks_),
       slots_(static_cast<std::size_t>(shape.layers),
              std::vector<std::int32_t>(static_cast<std::size_t>(shape.logical_pages), kNone)),
       exists_(static_cast<std::size_t>(shape.layers),
               std::vector<bool>(static_cast<std::size_t>(shape.logical_pages))),
       blocks_(static_cast<std::size_t>(shape.layers * chunks_)),
-      slot_marks_(static_cast<std::size_t>(shape.capacity)) {
-  LS_CHECK((mover == nullptr) == (shape.away.blocks() == 0), "{}: {} places off the device", what,
-           shape.away.blocks());
+      slot_fences_(static_cast<std::size_t>(shape.capacity)) {
+  LS_CHECK((mover == nullptr) == (shape.away.records() == 0), "{}: {} places off the device", what,
+           shape.away.records());
 }
 
 PageRun TieredPages::pages_of(std::int64_t chunk) const {
@@ -81,7 +92,7 @@ void TieredPages::enter(std::int64_t number) {
   ++next_;
   for_blocks(use, [&](Block block) {
     BlockState& s = state(block);
-    wait(Lane::kCompute, s.marks.of(Lane::kFromHost), WaitSite::kUseAfterFetch);
+    wait(Lane::kCompute, s.fences.of(Lane::kFromHost), kAccessAfterFetch);
     if (use.changes) s.copy_is_right = false;
   });
   if (use.creates) create(use);
@@ -95,14 +106,14 @@ void TieredPages::leave(std::int64_t number) {
   if (mover_ == nullptr) return;
   const PageUse& use = uses_[static_cast<std::size_t>(number)];
   tell_mover(use);
-  const Mark mark = mover_->mark(Lane::kCompute);
-  for_blocks(use, [&](Block block) { state(block).marks.set(mark); });
+  const Fence fence = mover_->fence(Lane::kCompute);
+  for_blocks(use, [&](Block block) { state(block).fences.set(fence); });
 }
 
 void TieredPages::tell_mover(const PageUse& use) {
   for_blocks(use, [&](Block block) {
-    for (const PagePiece& p : pieces_of(block))
-      mover_->computing_on(p.device, p.count * shape_.page_bytes, use.changes);
+    for (const OffloadPiece& p : pieces_of(block))
+      mover_->computing_on(p.device, p.bytes, use.changes);
   });
 }
 
@@ -115,7 +126,7 @@ void TieredPages::look_ahead(std::int64_t number) {
     if (!room || pages > look_ahead_) break;
     for_blocks(use, [&](Block block) { room = room && bring(block, use, ahead); });
   }
-  if (shape_.away.disk_blocks == 0) return;
+  if (shape_.away.disk_records == 0) return;
   bool buffers = true;
   read_ahead_ = std::max(read_ahead_, number + 1);
   const std::int64_t end =
@@ -123,7 +134,7 @@ void TieredPages::look_ahead(std::int64_t number) {
   for (; buffers && read_ahead_ < end; ++read_ahead_) {
     for_blocks(uses_[static_cast<std::size_t>(read_ahead_)], [&](Block block) {
       const BlockState& s = state(block);
-      if (buffers && s.is_away) buffers = away_.read_ahead(s.place);
+      if (buffers && s.is_away) buffers = offload_.read_ahead(s.place);
     });
     if (!buffers) break;
   }
@@ -161,7 +172,7 @@ void TieredPages::take_slots(Block block, const PageUse& use, std::int64_t count
   // Attention over long runs likes a use's pages one after another: behind the page before, or
   // where all that follow find room too.
   std::int64_t preferred = -1;
-  if (shape_.away.blocks() == 0) {
+  if (shape_.away.records() == 0) {
     const std::int64_t per_layer = pool_.capacity() / shape_.layers;
     preferred = per_layer == 0 ? -1 : block.layer * per_layer + all.begin % per_layer;
   } else if (all.begin > use.pages.begin && slot(block.layer, all.begin - 1) != kNone) {
@@ -177,25 +188,25 @@ void TieredPages::take_slots(Block block, const PageUse& use, std::int64_t count
     const std::int32_t taken = pool_.take(at);
     at = taken + 1;
     slot(block.layer, page) = taken;
-    s.marks.join(slot_marks_[static_cast<std::size_t>(taken)]);
+    s.fences.join(slot_fences_[static_cast<std::size_t>(taken)]);
     ++s.slots;
   }
   if (!was_here) residency_.arrive(block);
 }
 
-const std::vector<PagePiece>& TieredPages::pieces_of(Block block) {
+const std::vector<OffloadPiece>& TieredPages::pieces_of(Block block) {
   pieces_.clear();
   const PageRun pages = pages_of(block.chunk);
   for (std::int64_t page = pages.begin; page < pages.end; ++page) {
     const std::int32_t at = slot(block.layer, page);
     if (at == kNone || !exists(block.layer, page)) continue;
     std::byte* const device = pool_.page(at);
-    const std::int64_t in_block = page - pages.begin;
-    if (!pieces_.empty() && pieces_.back().page + pieces_.back().count == in_block &&
-        pieces_.back().device + pieces_.back().count * shape_.page_bytes == device)
-      ++pieces_.back().count;
+    const std::int64_t offset = (page - pages.begin) * shape_.page_bytes;
+    if (!pieces_.empty() && pieces_.back().offset + pieces_.back().bytes == offset &&
+        pieces_.back().device + pieces_.back().bytes == device)
+      pieces_.back().bytes += shape_.page_bytes;
     else
-      pieces_.push_back({in_block, 1, device});
+      pieces_.push_back({offset, shape_.page_bytes, device});
   }
   return pieces_;
 }
@@ -207,9 +218,8 @@ void TieredPages::evict(Block block) {
   if (s.pages > 0) {
     if (s.place < 0) s.place = take_place();
     if (!s.copy_is_right) {
-      wait(Lane::kToHost, s.marks.of(Lane::kCompute), WaitSite::kEvictAfterUse);
-      away_.write(s.place, pieces_of(block));
-      s.marks.set(mover_->mark(Lane::kToHost));
+      wait(Lane::kToHost, s.fences.of(Lane::kCompute), kEvictAfterAccess);
+      s.fences.set(offload_.write(s.place, pieces_of(block)));
     }
     s.is_away = s.copy_is_right = true;
   }
@@ -218,16 +228,16 @@ void TieredPages::evict(Block block) {
 }
 
 std::int64_t TieredPages::take_place() {
-  if (!away_.has_room()) {
+  if (!offload_.has_free()) {
     // A block that is here keeps its place only as long as no other needs one.
     const auto found = std::find_if(blocks_.begin(), blocks_.end(),
                                     [](const BlockState& b) { return b.place >= 0 && !b.is_away; });
     LS_CHECK(found != blocks_.end(), "{} places, all of blocks that are away",
-             shape_.away.blocks());
-    away_.give(std::exchange(found->place, -1));
+             shape_.away.records());
+    offload_.give(std::exchange(found->place, -1));
     found->copy_is_right = false;
   }
-  return away_.take();
+  return offload_.take();
 }
 
 void TieredPages::give_slots(Block block) {
@@ -235,20 +245,19 @@ void TieredPages::give_slots(Block block) {
   const PageRun pages = pages_of(block.chunk);
   for (std::int64_t page = pages.begin; page < pages.end; ++page)
     if (std::int32_t& at = slot(block.layer, page); at != kNone) {
-      slot_marks_[static_cast<std::size_t>(at)] = s.marks;
+      slot_fences_[static_cast<std::size_t>(at)] = s.fences;
       pool_.give(at);
       at = kNone;
     }
   s.slots = 0;
-  s.marks = {};
+  s.fences = {};
 }
 
 void TieredPages::fetch(Block block) {
   BlockState& s = state(block);
-  wait(Lane::kFromHost, s.marks.of(Lane::kCompute), WaitSite::kFetchAfterUse);
-  wait(Lane::kFromHost, s.marks.of(Lane::kToHost), WaitSite::kFetchAfterEviction);
-  away_.read(s.place, pieces_of(block));
-  s.marks.set(mover_->mark(Lane::kFromHost));
+  wait(Lane::kFromHost, s.fences.of(Lane::kCompute), kFetchAfterAccess);
+  wait(Lane::kFromHost, s.fences.of(Lane::kToHost), kFetchAfterEviction);
+  s.fences.set(offload_.read(s.place, pieces_of(block)));
   s.is_away = false;
 }
 
@@ -270,7 +279,7 @@ void TieredPages::create(const PageUse& use) {
         continue;
       }
       if (!std::exchange(waited, true))
-        wait(Lane::kCompute, s.marks.of(Lane::kToHost), WaitSite::kCreateAfterEviction);
+        wait(Lane::kCompute, s.fences.of(Lane::kToHost), kCreateAfterEviction);
       exists_[static_cast<std::size_t>(block.layer)][static_cast<std::size_t>(page)] = true;
       ++s.pages;
       s.copy_is_right = false;
@@ -294,7 +303,7 @@ void TieredPages::release(std::int64_t layer, PageRun run) {
       residency_.leave(block);
       give_slots(block);
     }
-    if (s.place >= 0) away_.give(s.place);
+    if (s.place >= 0) offload_.give(s.place);
     s = {};
     const PageRun pages = pages_of(chunk);
     for (std::int64_t page = pages.begin; page < pages.end; ++page)
@@ -303,7 +312,7 @@ void TieredPages::release(std::int64_t layer, PageRun run) {
 }
 
 void TieredPages::release_all() {
-  away_.finish();
+  offload_.finish();
   for (std::int64_t layer = 0; layer < shape_.layers; ++layer)
     release(layer, {0, shape_.logical_pages});
 }

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "pages/away_blocks.h"
+#include "offload/offload_store.h"
 #include "pages/page_pool.h"
 #include "pages/residency.h"
 #include "schedule/layout.h"
@@ -20,7 +20,7 @@ namespace longstride {
 struct TieredShape {
   std::int64_t layers = 0, logical_pages = 0, pages_per_chunk = 1, page_bytes = 0;
   std::int64_t capacity = 0;  // pages on the device
-  AwayRoom away = {};
+  OffloadCapacity away = {};
 };
 
 // Pages of a layer that are computed on together.
@@ -54,7 +54,7 @@ class TieredPages {
   const std::int32_t* table(std::int64_t layer) const {
     return slots_.at(static_cast<std::size_t>(layer)).data();
   }
-  const AwayBlocks& away() const { return away_; }
+  const OffloadStore& offload() const { return offload_; }
 
  private:
   struct BlockState {
@@ -63,7 +63,7 @@ class TieredPages {
     std::int64_t place = -1;  // off the device; -1: never left
     bool is_away = false;     // its pages are not here
     bool copy_is_right = false;
-    PageMarks marks;  // of its slots
+    FenceSet fences;  // of its slots
   };
   BlockState& state(Block block) {
     return blocks_.at(static_cast<std::size_t>(block.layer * chunks_ + block.chunk));
@@ -90,18 +90,18 @@ class TieredPages {
   void create(const PageUse& use);
   void look_ahead(std::int64_t number);
   void tell_mover(const PageUse& use);
-  void wait(Lane lane, Mark mark, WaitSite site) {
-    if (mover_ != nullptr) mover_->wait(lane, mark, site);
+  void wait(Lane lane, Fence fence, const WaitSite& site) {
+    if (mover_ != nullptr) mover_->wait(lane, fence, site);
   }
   // The runs of a block's existing pages that lie together.
-  const std::vector<PagePiece>& pieces_of(Block block);
+  const std::vector<OffloadPiece>& pieces_of(Block block);
 
   Device& device_;
   Mover* mover_;
   TieredShape shape_;
   std::int64_t chunks_;
   PagePool pool_;
-  AwayBlocks away_;
+  OffloadStore offload_;
   Residency residency_;
   std::vector<PageUse> uses_;
   std::int64_t next_ = 0;        // use
@@ -110,8 +110,8 @@ class TieredPages {
   std::vector<std::vector<std::int32_t>> slots_;  // per layer and logical page; -1: not here
   std::vector<std::vector<bool>> exists_;         // likewise, here or away
   std::vector<BlockState> blocks_;                // by layer, then chunk
-  std::vector<PageMarks> slot_marks_;             // per slot: what it held before
-  std::vector<PagePiece> pieces_;
+  std::vector<FenceSet> slot_fences_;             // per slot: what it held before
+  std::vector<OffloadPiece> pieces_;
 };
 
 }  // namespace longstride

@@ -18,8 +18,8 @@ struct SequenceResult {
   double loss_sum = 0;  // over counted targets
   std::int64_t counted = 0, correct = 0;
   double forward_s = 0, recompute_s = 0, backward_s = 0;
-  AwayBlocks::Moved moved;  // pages that left the device and came back
-  PageTimes move_times;
+  MovedBytes moved;  // pages that left the device and came back
+  OffloadTimes move_times;
   std::int64_t nonfinite_chunk = -1;  // the first with a loss that is not finite; -1: none
 };
 

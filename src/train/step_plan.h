@@ -49,7 +49,7 @@ using PlacedEpisodes = std::map<std::pair<EpisodeKind, std::int64_t>, PlacedEpis
 struct StepPlan {
   PlacedEpisodes episodes;
   StepMemory memory;
-  KvRoom room;
+  KvCapacity room;
 };
 
 // Bytes of the KV pages alone: every token of every layer has its page where forward turns to

@@ -84,9 +84,12 @@ TEST_F(LoadWeights, EveryByteArrivesThroughBuffersThatAreUsedAgain) {
 }
 
 TEST_F(LoadWeights, WaitForABufferToBeEmpty) {
-  SeparateDevice device;
-  device.watch.left_out = WaitSite::kBufferAfterFetch;
-  EXPECT_FALSE(arrives(device, DType::kF32));
+  for (const WaitSite* site : wait_sites_of("weights")) {
+    SeparateDevice device;
+    device.watch.left_out = site;
+    EXPECT_FALSE(arrives(device, DType::kF32)) << site->name();
+  }
+  EXPECT_EQ(wait_sites_of("weights").size(), 1u);
 }
 
 }  // namespace

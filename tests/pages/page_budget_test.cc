@@ -21,7 +21,7 @@ TEST(SpreadPages, EverythingOnTheDeviceWhereItFits) {
     EXPECT_EQ(s.room.kv_pages, schedule.peak_kv_pages);
     EXPECT_EQ(s.room.gradient_pages, schedule.peak_gradient_pages);
     EXPECT_EQ(s.host_bytes + s.disk_bytes, 0);
-    EXPECT_EQ(s.room.kv_away.host_blocks + s.room.kv_away.disk_blocks, 0);
+    EXPECT_EQ(s.room.kv_offload.host_records + s.room.kv_offload.disk_records, 0);
   }
 }
 
@@ -39,17 +39,17 @@ TEST(SpreadPages, StaysWithinEveryBudget) {
       EXPECT_GE(s.room.kv_pages, 16);
       EXPECT_GE(s.room.gradient_pages, 16);
       if (host != PageBudget::kAll) {
-        const auto bytes = [](const AwayRoom& away, std::int64_t page) {
-          return away.host_blocks * 2 * page;
+        const auto bytes = [](const OffloadCapacity& away, std::int64_t page) {
+          return away.host_records * 2 * page;
         };
-        EXPECT_LE(bytes(s.room.kv_away, kShape.page_bytes()) +
-                      bytes(s.room.gradient_away, kShape.gradient_page_bytes()),
+        EXPECT_LE(bytes(s.room.kv_offload, kShape.page_bytes()) +
+                      bytes(s.room.gradient_offload, kShape.gradient_page_bytes()),
                   host);
       }
-      const AwayRoom& kv = s.room.kv_away;
+      const OffloadCapacity& kv = s.room.kv_offload;
       if (s.room.kv_pages < schedule.peak_kv_pages) {
-        EXPECT_GE(2 * kv.blocks(), schedule.peak_kv_pages - s.room.kv_pages);
-        EXPECT_LE(kv.blocks(), 3 * 8);
+        EXPECT_GE(2 * kv.records(), schedule.peak_kv_pages - s.room.kv_pages);
+        EXPECT_LE(kv.records(), 3 * 8);
       }
     }
 }
@@ -82,7 +82,7 @@ TEST(SpreadPages, TheSmallerKindStaysFirst) {
       {.device = streaming + schedule.peak_gradient_pages * kShape.gradient_page_bytes()});
   EXPECT_EQ(s.room.gradient_pages, schedule.peak_gradient_pages);
   EXPECT_LT(s.room.kv_pages, schedule.peak_kv_pages);
-  EXPECT_EQ(s.room.gradient_away.blocks(), 0);
+  EXPECT_EQ(s.room.gradient_offload.records(), 0);
 }
 
 // Where keys are cut into parts, what is needed at once does not grow with the context.

@@ -20,11 +20,6 @@ constexpr std::int64_t kLongest = 4;  // pages of a use
 // Two uses at once, in blocks that are not whole.
 constexpr std::int64_t kLeast = 2 * (kLongest + 2 * kPer);
 
-constexpr WaitSite kPageWaits[] = {
-    WaitSite::kUseAfterFetch,      WaitSite::kCreateAfterEviction, WaitSite::kFetchAfterUse,
-    WaitSite::kFetchAfterEviction, WaitSite::kFetchAfterWrite,     WaitSite::kEvictAfterUse,
-    WaitSite::kWriteAfterFetch,    WaitSite::kDiskWriteAfterCopy,  WaitSite::kBufferAfterFetch};
-
 std::vector<PageUse> random_uses(Random& random, bool zeroed) {
   std::vector<PageUse> uses;
   for (std::int64_t i = 0; i < 200; ++i) {
@@ -42,19 +37,19 @@ std::vector<PageUse> random_uses(Random& random, bool zeroed) {
 }
 
 struct Walk {
-  AwayBlocks::Moved moved;
+  MovedBytes moved;
   MoverWatch watch;
   bool right = true;  // every page held what was written to it
 };
 
 // Uses that overlap in pairs; a random half writes; chunks end at random.
-Walk walk(std::int64_t capacity, const AwayRoom& away, std::uint64_t seed, bool zeroed,
-          std::optional<WaitSite> left_out = std::nullopt) {
+Walk walk(std::int64_t capacity, const OffloadCapacity& away, std::uint64_t seed, bool zeroed,
+          const WaitSite* left_out = nullptr) {
   Walk result;
   result.watch = {.seed = seed, .granule = kBytes, .left_out = left_out};
   const std::unique_ptr<Device> device = make_cpu_device();
   WatchedMover mover(result.watch);
-  TieredPages pages(*device, away.blocks() > 0 ? &mover : nullptr,
+  TieredPages pages(*device, away.records() > 0 ? &mover : nullptr,
                     {kLayers, kPages, kPer, kBytes, capacity, away}, "pages");
   Random random(seed);
   const std::vector<PageUse> uses = random_uses(random, zeroed);
@@ -96,7 +91,7 @@ Walk walk(std::int64_t capacity, const AwayRoom& away, std::uint64_t seed, bool 
     }
   }
   if (waiting >= 0) pages.leave(waiting);
-  result.moved = pages.away().moved();
+  result.moved = pages.offload().moved();
   mover.finish();
   pages.release_all();
   EXPECT_EQ(pages.pool().in_use(), 0);
@@ -138,19 +133,22 @@ TEST(TieredPages, ContentSurvivesEveryWay) {
 TEST(TieredPages, NoWaitCanBeLeftOut) {
   const TempDirectory directory;
   const std::int64_t blocks = kLayers * kChunks;
-  for (const WaitSite site : kPageWaits) {
+  std::vector<const WaitSite*> sites = wait_sites_of("pages");
+  for (const WaitSite* site : wait_sites_of("offload")) sites.push_back(site);
+  EXPECT_EQ(sites.size(), 9u);
+  for (const WaitSite* site : sites) {
     bool met = false, noticed = false;
     for (std::uint64_t seed = 0; seed < 40 && !noticed; ++seed)
-      for (const AwayRoom& away : {AwayRoom{blocks, 0}, AwayRoom{0, blocks, directory.path(), 3}}) {
+      for (const OffloadCapacity& away : {OffloadCapacity{blocks, 0}, OffloadCapacity{0, blocks, directory.path(), 3}}) {
         try {
           const Walk w = walk(kLeast, away, seed, seed % 2 == 0, site);
-          met = met || w.watch.waits[static_cast<std::size_t>(site)] > 0;
+          met = met || w.watch.waits.contains(site);
           noticed = noticed || w.watch.races > 0 || !w.right;
         } catch (const Error&) {  // the disk's checksums notice too
           met = noticed = true;
         }
       }
-    EXPECT_TRUE(met && noticed) << "site " << static_cast<int>(site) << (met ? "" : ", never met");
+    EXPECT_TRUE(met && noticed) << site->name() << (met ? "" : ", never met");
   }
 }
 
@@ -166,14 +164,14 @@ TEST(TieredPages, ACleanBlockIsNotWrittenAgain) {
   const auto moved_out = [&](std::int64_t number) {
     pages.enter(number);
     pages.leave(number);
-    return pages.away().moved().out;
+    return pages.offload().moved().out;
   };
   EXPECT_EQ(moved_out(0), 0);
   EXPECT_EQ(moved_out(1), kBytes);      // layer 0, for the first time
   EXPECT_EQ(moved_out(2), 2 * kBytes);  // layer 1, for the first time
   EXPECT_EQ(moved_out(3), 2 * kBytes);  // layer 0 leaves as it came
   EXPECT_EQ(moved_out(4), 3 * kBytes);  // layer 1 was changed
-  EXPECT_EQ(pages.away().moved().in, 3 * kBytes);
+  EXPECT_EQ(pages.offload().moved().in, 3 * kBytes);
 }
 
 // While one use is computed on, the next ones' pages come.
@@ -192,7 +190,7 @@ TEST(TieredPages, PagesComeBeforeTheirUse) {
     }
     pages.leave(i);
   }
-  EXPECT_EQ(pages.away().moved().out, 6 * kBytes);
+  EXPECT_EQ(pages.offload().moved().out, 6 * kBytes);
 }
 
 // Of pages that are used in turn, those that fit stay, and only the others move.
@@ -211,7 +209,7 @@ TEST(TieredPages, OnlyWhatDoesNotFitMoves) {
     pages.leave(i);
   }
   // A few more than do not fit: what comes ahead of its use takes room too.
-  EXPECT_LE(pages.away().moved().in, (kCount - kHere + 4) * (kRounds - 1) * kBytes);
+  EXPECT_LE(pages.offload().moved().in, (kCount - kHere + 4) * (kRounds - 1) * kBytes);
 }
 
 TEST(TieredPages, UsesComeInOrder) {

@@ -11,7 +11,7 @@ namespace {
 struct Outcome {
   std::vector<float> losses;
   std::unique_ptr<ParameterSet> gradients;
-  AwayBlocks::Moved moved;
+  MovedBytes moved;
   StepMemory memory;
 };
 
