@@ -3,18 +3,22 @@
 namespace longstride {
 namespace {
 
-std::unique_ptr<Mover> needed(Device& device, const KvCapacity& room, std::unique_ptr<Mover> mover) {
-  if (room.kv_offload.records() + room.gradient_offload.records() == 0) return nullptr;
+std::unique_ptr<Mover> needed(Device& device, const KvCapacity& capacity, std::unique_ptr<Mover> mover) {
+  if (capacity.kv_offload.records() + capacity.gradient_offload.records() == 0) return nullptr;
   return mover ? std::move(mover) : device.make_mover();
 }
 
-TieredPages make_pages(Device& device, Mover* mover, const KvShape& shape, const KvCapacity& room,
+TieredPages make_pages(Device& device, Mover* mover, const KvShape& shape, const KvCapacity& capacity,
                        bool gradients) {
-  const OffloadCapacity& away = gradients ? room.gradient_offload : room.kv_offload;
-  return {device, away.records() > 0 ? mover : nullptr,
-          TieredShape{shape.layers, room.logical_pages, room.pages_per_chunk,
-                      gradients ? shape.gradient_page_bytes() : shape.page_bytes(),
-                      gradients ? room.gradient_pages : room.kv_pages, away},
+  const OffloadCapacity& offload = gradients ? capacity.gradient_offload : capacity.kv_offload;
+  return {device, offload.records() > 0 ? mover : nullptr,
+          TieredShape{
+              .layers = shape.layers,
+              .logical_pages = capacity.logical_pages,
+              .pages_per_group = capacity.pages_per_group,
+              .page_bytes = gradients ? shape.gradient_page_bytes() : shape.page_bytes(),
+              .capacity = gradients ? capacity.gradient_pages : capacity.kv_pages,
+              .offload = offload},
           gradients ? "KV gradient pages" : "KV pages"};
 }
 
@@ -22,38 +26,48 @@ bool is_backward(const Task& task) { return task.kind == TaskKind::kLayerBackwar
 
 }  // namespace
 
-KvStore::KvStore(Device& device, const KvShape& shape, const KvCapacity& room,
+KvStore::KvStore(Device& device, const KvShape& shape, const KvCapacity& capacity,
                  std::unique_ptr<Mover> mover)
     : shape_(shape),
-      mover_(needed(device, room, std::move(mover))),
-      kv_(make_pages(device, mover_.get(), shape, room, false)),
-      gradients_(make_pages(device, mover_.get(), shape, room, true)) {}
+      mover_(needed(device, capacity, std::move(mover))),
+      kv_(make_pages(device, mover_.get(), shape, capacity, false)),
+      gradients_(make_pages(device, mover_.get(), shape, capacity, true)) {}
 
-void KvStore::begin(const StepSchedule& schedule) {
-  std::vector<PageUse> kv, gradients;
-  const auto visit = [&](const Task& task, PageRun pages) {
-    kv.push_back({.layer = task.layer, .pages = pages});
+KvAccesses list_accesses(const StepSchedule& schedule, std::int64_t layers,
+                         std::int64_t page_tokens, bool in_parts) {
+  KvAccesses lists{AccessList(layers), AccessList(layers)};
+  const auto visit = [&](const Task& task, const PageSet& pages) {
+    lists.kv.add({.layer = task.layer, .pages = pages});
     if (is_backward(task))
-      gradients.push_back(
+      lists.gradients.add(
           {.layer = task.layer, .pages = pages, .creates = true, .zeroed = true, .changes = true});
   };
   for (const Episode& episode : schedule.episodes)
     for (const Task& task : episode.tasks) {
       if (task.layer < 0) continue;
       if (task.append)
-        kv.push_back({.layer = task.layer,
+        lists.kv.add({.layer = task.layer,
                       .pages = task.appended,
                       .creates = true,
                       .all_new = true,
                       .changes = true});
       if (task.only_kv) continue;
-      if (!comes_in_parts()) visit(task, task.visited);
-      for (const KeyPart& part : comes_in_parts() ? task.parts : std::vector<KeyPart>{})
-        visit(task, {part.begin / shape_.page_tokens,
-                     (part.end + shape_.page_tokens - 1) / shape_.page_tokens});
+      if (!in_parts) {
+        visit(task, task.visited);
+        continue;
+      }
+      for (const KeyPart& part : task.parts)
+        visit(task, task.visited.intersection({part.begin / page_tokens,
+                                               (part.end + page_tokens - 1) / page_tokens}));
     }
-  kv_.begin(std::move(kv));
-  gradients_.begin(std::move(gradients));
+  return lists;
+}
+
+void KvStore::begin(const StepSchedule& schedule) {
+  KvAccesses lists =
+      list_accesses(schedule, shape_.layers, shape_.page_tokens, comes_in_parts());
+  kv_.begin(std::move(lists.kv));
+  gradients_.begin(std::move(lists.gradients));
   next_kv_ = next_gradient_ = 0;
   appended_ = -1;
 }

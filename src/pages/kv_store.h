@@ -1,5 +1,5 @@
 // The paged keys and values of all layers, and their gradients. What does not fit on the device
-// waits off it; every task finds what it uses on the device. Not thread-safe: the thread that runs
+// is offloaded; every task finds what it accesses on the device. Not thread-safe: the thread that runs
 // the step owns it.
 #pragma once
 
@@ -22,17 +22,25 @@ struct KvShape {
   std::int64_t page_elements() const { return 2 * page_tokens * kv_heads * head_size; }
 };
 
-// Room for sequences of up to `logical_pages` pages, in chunks of pages_per_chunk.
+// For sequences of up to `logical_pages` pages.
 struct KvCapacity {
-  std::int64_t logical_pages = 0, pages_per_chunk = 1;
+  std::int64_t logical_pages = 0;
+  std::int64_t pages_per_group = 1;               // that come and go together; any number
   std::int64_t kv_pages = 0, gradient_pages = 0;  // on the device
   OffloadCapacity kv_offload = {}, gradient_offload = {};
 };
 
+// What a step accesses: a task's visited pages together, or part by part.
+struct KvAccesses {
+  AccessList kv, gradients;
+};
+KvAccesses list_accesses(const StepSchedule& schedule, std::int64_t layers,
+                         std::int64_t page_tokens, bool in_parts);
+
 class KvStore {
  public:
   // Copies go through `mover`; null: one of the device's, where any are needed.
-  KvStore(Device& device, const KvShape& shape, const KvCapacity& room,
+  KvStore(Device& device, const KvShape& shape, const KvCapacity& capacity,
           std::unique_ptr<Mover> mover = nullptr);
 
   // A new sequence. Nothing is left of the last one.
@@ -71,8 +79,8 @@ class KvStore {
   KvShape shape_;
   std::unique_ptr<Mover> mover_;  // where pages come and go
   TieredPages kv_, gradients_;
-  std::int64_t next_kv_ = 0, next_gradient_ = 0;  // uses that have not begun
-  std::int64_t appended_ = -1;                    // the use of a task's own pages
+  std::int64_t next_kv_ = 0, next_gradient_ = 0;  // accesses that have not begun
+  std::int64_t appended_ = -1;                    // the access to a task's own pages
   DiskTimes disk_taken_;                          // at the last take_times
 };
 

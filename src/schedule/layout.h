@@ -4,14 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-namespace longstride {
+#include "schedule/page_set.h"
 
-// A run of logical pages [begin, end).
-struct PageRun {
-  std::int64_t begin = 0, end = 0;
-  std::int64_t size() const { return end - begin; }
-  bool operator==(const PageRun&) const = default;
-};
+namespace longstride {
 
 struct SequenceLayout {
   std::int64_t tokens = 0;

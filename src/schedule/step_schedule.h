@@ -33,7 +33,7 @@ struct Task {
   bool append = false;        // kLayerForward: K and V are stored into new pages (the first time;
                               // recompute finds them)
   PageRun appended;           // pages that `append` creates
-  PageRun visited;            // pages that attention reads, and in kLayerBackward adds gradients to
+  PageSet visited;            // pages that attention reads, and in kLayerBackward adds gradients to
   std::vector<KeyPart> parts;  // of the visited keys, in the order in which attention takes them;
                                // empty where it is not asked
   PageRun freed;               // kLayerBackward: pages whose K, V and gradients end here

@@ -76,7 +76,7 @@ StepPlan plan_step(const Device& runs_on, const ModelConfig& config,
   const StepSchedule schedule = make_step_schedule(layout, cuts);
   const KvShape shape = kv_shape(config, numerics);
   const PageSpread spread = spread_pages(layout, schedule, shape, options.pages);
-  plan.room = spread.room;
+  plan.room = spread.capacity;
   plan.memory.kv_pages = spread.kv_bytes;
   plan.memory.kv_gradient_pages = spread.gradient_bytes;
   plan.memory.host_pages = spread.host_bytes;

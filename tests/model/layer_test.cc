@@ -89,7 +89,7 @@ class Layer : public ::testing::TestWithParam<bool> {
       task.layer = 0;
       task.append = true;
       task.kind = TaskKind::kLayerBackward;  // with gradient pages
-      task.appended = task.visited = layout.chunk_pages(0);
+      task.visited = task.appended = layout.chunk_pages(0);
       store_.begin({.episodes = {{EpisodeKind::kForward, 1, {task}}}});
       store_.enter(task);
       kv = store_.kv(0);
