@@ -1,7 +1,7 @@
 // Copies between host and device that run beside computing. Three lanes: the stream that computes,
 // and one for copies each way. What a lane is given runs in order; between lanes only fences
-// and waits give order. This is movement alone: what goes where is decided elsewhere (src/pages, and
-// src/train for the optimizer's state).
+// and waits give order. This is movement alone: what goes where is decided elsewhere (src/pages,
+// and src/train for the optimizer's state).
 #pragma once
 
 #include <cstddef>

@@ -3,8 +3,8 @@
 //
 //   const WaitSite kAccessAfterFetch{"pages/access-after-fetch"};
 //
-// All of them form a list, which tests walk: they leave out one wait after another, and must notice.
-// What stands before the slash says which tests (tests/offload/wait_sites_test.cc).
+// All of them form a list, which tests walk: they leave out one wait after another, and must
+// notice. What stands before the slash says which tests (tests/offload/wait_sites_test.cc).
 #pragma once
 
 namespace longstride {

@@ -78,9 +78,8 @@ Fence DiskBuffers::end_write(std::int64_t block) {
   LS_CHECK(latest->state == State::kWriting && latest->block == block, "block {} is not written",
            block);
   const Fence left = mover_.fence(Lane::kToHost);
-  latest->ticket = queue_->write(block, data(*latest), [this, left] {
-    mover_.wait_on_host(left, kDiskWriteAfterCopy);
-  });
+  latest->ticket = queue_->write(block, data(*latest),
+                                 [this, left] { mover_.wait_on_host(left, kDiskWriteAfterCopy); });
   return left;
 }
 

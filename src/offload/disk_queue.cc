@@ -15,7 +15,7 @@ std::uint64_t checksum_of(const std::byte* memory, std::int64_t bytes) {
 }
 
 std::shared_ptr<OffloadFile> make_file(const std::filesystem::path& directory, std::int64_t blocks,
-                                    std::int64_t block_bytes, const std::string& what) {
+                                       std::int64_t block_bytes, const std::string& what) {
   LS_CHECK(blocks > 0 && block_bytes > 0, "{} blocks of {} bytes on disk", blocks, block_bytes);
   return std::make_shared<OffloadFile>(directory, blocks * block_bytes, what);
 }

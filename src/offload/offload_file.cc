@@ -53,7 +53,7 @@ std::string free_room(const std::filesystem::path& directory) {
 }  // namespace
 
 OffloadFile::OffloadFile(const std::filesystem::path& directory, std::int64_t bytes,
-                   const std::string& what)
+                         const std::string& what)
     : directory_(directory), file_(make_nameless(directory)) {
   if (file_ < 0)
     throw Error(fmt::format("memory.disk_path {} cannot be written: {}", directory.string(),

@@ -1,5 +1,5 @@
-// A file for what is offloaded: its space is reserved when it is made, and it has no name, so that the
-// system removes it when the process ends, however it ends. Not thread-safe.
+// A file for what is offloaded: its space is reserved when it is made, and it has no name, so that
+// the system removes it when the process ends, however it ends. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,7 @@ class OffloadFile {
  public:
   // Throws Error where the directory cannot be written or has not that much room; `what` goes
   // there, for the message.
-  OffloadFile(const std::filesystem::path& directory, std::int64_t bytes,
-           const std::string& what);
+  OffloadFile(const std::filesystem::path& directory, std::int64_t bytes, const std::string& what);
   OffloadFile(const OffloadFile&) = delete;
   OffloadFile& operator=(const OffloadFile&) = delete;
   ~OffloadFile();

@@ -34,9 +34,9 @@ OffloadStore::OffloadStore(Device& device, Mover* mover, const OffloadRecords& r
   // The disk first: where it refuses, little was lost.
   if (capacity.disk_records > 0) disk_ = make_disk(device, *mover, records_, capacity);
   if (capacity.host_records > 0)
-    host_ = device.allocate_host(
-        std::min(capacity.host_records * records.bytes, records_.total_bytes), records.bytes,
-        records.what_on_host);
+    host_ =
+        device.allocate_host(std::min(capacity.host_records * records.bytes, records_.total_bytes),
+                             records.bytes, records.what_on_host);
   for (std::int64_t place = capacity.records() - 1; place >= 0; --place) free_.push_back(place);
   fences_.resize(static_cast<std::size_t>(capacity.host_records));
   prepared_.resize(static_cast<std::size_t>(capacity.host_records));

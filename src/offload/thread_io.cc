@@ -20,7 +20,8 @@ constexpr int kThreads = 8;
 
 class ThreadIo final : public BlockIo {
  public:
-  ThreadIo(std::shared_ptr<OffloadFile> file, bool direct) : file_(std::move(file)), direct_(direct) {
+  ThreadIo(std::shared_ptr<OffloadFile> file, bool direct)
+      : file_(std::move(file)), direct_(direct) {
     try {
       for (int i = 0; i < kThreads; ++i) threads_.push_back(start_thread([this] { run(); }));
     } catch (...) {

@@ -105,7 +105,8 @@ AccessList::Found AccessList::next(PageRun pages, std::int64_t number, std::uint
     std::int64_t k = x.count == 1 || before <= 0 ? 0 : before / x.length;
     k = std::max(k, number - x.first);
     const std::int64_t last =
-        x.count == 1 ? 0 : std::min<std::int64_t>(x.count - 1, (pages.end - 1 - x.begin) / x.length);
+        x.count == 1 ? 0
+                     : std::min<std::int64_t>(x.count - 1, (pages.end - 1 - x.begin) / x.length);
     if (k <= last) return {x.first + k, entry};
   }
   return {};

@@ -3,22 +3,22 @@
 namespace longstride {
 namespace {
 
-std::unique_ptr<Mover> needed(Device& device, const KvCapacity& capacity, std::unique_ptr<Mover> mover) {
+std::unique_ptr<Mover> needed(Device& device, const KvCapacity& capacity,
+                              std::unique_ptr<Mover> mover) {
   if (capacity.kv_offload.records() + capacity.gradient_offload.records() == 0) return nullptr;
   return mover ? std::move(mover) : device.make_mover();
 }
 
-TieredPages make_pages(Device& device, Mover* mover, const KvShape& shape, const KvCapacity& capacity,
-                       bool gradients) {
+TieredPages make_pages(Device& device, Mover* mover, const KvShape& shape,
+                       const KvCapacity& capacity, bool gradients) {
   const OffloadCapacity& offload = gradients ? capacity.gradient_offload : capacity.kv_offload;
   return {device, offload.records() > 0 ? mover : nullptr,
-          TieredShape{
-              .layers = shape.layers,
-              .logical_pages = capacity.logical_pages,
-              .pages_per_group = capacity.pages_per_group,
-              .page_bytes = gradients ? shape.gradient_page_bytes() : shape.page_bytes(),
-              .capacity = gradients ? capacity.gradient_pages : capacity.kv_pages,
-              .offload = offload},
+          TieredShape{.layers = shape.layers,
+                      .logical_pages = capacity.logical_pages,
+                      .pages_per_group = capacity.pages_per_group,
+                      .page_bytes = gradients ? shape.gradient_page_bytes() : shape.page_bytes(),
+                      .capacity = gradients ? capacity.gradient_pages : capacity.kv_pages,
+                      .offload = offload},
           gradients ? "KV gradient pages" : "KV pages"};
 }
 
@@ -57,15 +57,14 @@ KvAccesses list_accesses(const StepSchedule& schedule, std::int64_t layers,
         continue;
       }
       for (const KeyPart& part : task.parts)
-        visit(task, task.visited.intersection({part.begin / page_tokens,
-                                               (part.end + page_tokens - 1) / page_tokens}));
+        visit(task, task.visited.intersection(
+                        {part.begin / page_tokens, (part.end + page_tokens - 1) / page_tokens}));
     }
   return lists;
 }
 
 void KvStore::begin(const StepSchedule& schedule) {
-  KvAccesses lists =
-      list_accesses(schedule, shape_.layers, shape_.page_tokens, comes_in_parts());
+  KvAccesses lists = list_accesses(schedule, shape_.layers, shape_.page_tokens, comes_in_parts());
   kv_.begin(std::move(lists.kv));
   gradients_.begin(std::move(lists.gradients));
   next_kv_ = next_gradient_ = 0;
@@ -113,9 +112,7 @@ void KvStore::finish() {
   if (mover_) mover_->finish();
 }
 
-MovedBytes KvStore::moved() const {
-  return kv_.offload().moved() + gradients_.offload().moved();
-}
+MovedBytes KvStore::moved() const { return kv_.offload().moved() + gradients_.offload().moved(); }
 
 OffloadTimes KvStore::take_times() {
   OffloadTimes times;

@@ -1,6 +1,6 @@
 // The paged keys and values of all layers, and their gradients. What does not fit on the device
-// is offloaded; every task finds what it accesses on the device. Not thread-safe: the thread that runs
-// the step owns it.
+// is offloaded; every task finds what it accesses on the device. Not thread-safe: the thread that
+// runs the step owns it.
 #pragma once
 
 #include <cstdint>

@@ -24,8 +24,8 @@ std::int64_t pages_touched(const SequenceLayout& layout, const KeyPart& part, bo
   return std::min((end - begin + (packed ? per : 0) + per - 2) / per + 1, groups) * per;
 }
 
-// What one access needs: a part of a task's visited pages, whole groups of them, and with it the pages
-// that the task appends.
+// What one access needs: a part of a task's visited pages, whole groups of them, and with it the
+// pages that the task appends.
 Needed largest_access(const SequenceLayout& layout, const StepSchedule& schedule) {
   Needed largest;
   for (const Episode& episode : schedule.episodes)
@@ -51,8 +51,8 @@ std::int64_t between(std::int64_t from, std::int64_t to, double share) {
 }
 
 // Groups that can be offloaded at once, where `most` pages exist and `here` fit. One leaves only
-// where another's pages find no room, so less than two groups' pages are free meanwhile; and a layer
-// has at most two groups of which not all pages exist.
+// where another's pages find no room, so less than two groups' pages are free meanwhile; and a
+// layer has at most two groups of which not all pages exist.
 std::int64_t places_needed(std::int64_t layers, std::int64_t chunks, std::int64_t per,
                            std::int64_t here, std::int64_t most) {
   return std::min(layers * chunks, (most - here) / per + 2 * layers + 4);
@@ -139,7 +139,8 @@ PageSpread spread_pages(const SequenceLayout& layout, const StepSchedule& schedu
     if (offload.disk_records > 0) spread.host_bytes += offload.disk_buffers * group_bytes;
   };
   place(capacity.kv_offload, kv_page, capacity.kv_pages, schedule.peak_kv_pages);
-  place(capacity.gradient_offload, gradient_page, capacity.gradient_pages, schedule.peak_gradient_pages);
+  place(capacity.gradient_offload, gradient_page, capacity.gradient_pages,
+        schedule.peak_gradient_pages);
   if (budget.disk != PageBudget::kAll && spread.disk_bytes > budget.disk)
     throw Error(
         fmt::format("pages beyond the device need {}: {} of it fit in host memory, and {} are "

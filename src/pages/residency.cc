@@ -14,10 +14,10 @@ Residency::Residency(std::int64_t layers, std::int64_t logical_pages, std::int64
 
 void Residency::begin(AccessList accesses) {
   LS_CHECK(here_.empty(), "{} groups of the last sequence", here_.size());
-  LS_CHECK(accesses.pages_end() <= groups_ * per_ &&
-               accesses.layers() * groups_ == std::ssize(states_),
-           "accesses of {} layers up to page {}, and {} groups of {} pages", accesses.layers(),
-           accesses.pages_end(), states_.size(), per_);
+  LS_CHECK(
+      accesses.pages_end() <= groups_ * per_ && accesses.layers() * groups_ == std::ssize(states_),
+      "accesses of {} layers up to page {}, and {} groups of {} pages", accesses.layers(),
+      accesses.pages_end(), states_.size(), per_);
   accesses_ = std::move(accesses);
   begun_ = 0;
   std::fill(states_.begin(), states_.end(), State{});

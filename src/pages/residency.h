@@ -64,8 +64,8 @@ class Residency {
 
   std::int64_t per_, groups_;  // pages of a group, groups of a layer
   AccessList accesses_;
-  std::int64_t begun_ = 0;     // accesses
-  std::vector<State> states_;  // by layer, then group
+  std::int64_t begun_ = 0;                               // accesses
+  std::vector<State> states_;                            // by layer, then group
   std::set<std::pair<std::int64_t, std::size_t>> here_;  // by next access
 };
 

@@ -54,8 +54,9 @@ PageRun TieredPages::pages_of(PageGroup group) const {
 
 template <class F>
 void TieredPages::for_groups_of(const PageAccess& access, const F& f) const {
-  for_groups(access.pages, shape_.pages_per_group,
-             [&](std::int64_t index) { f(PageGroup{access.layer, index}); });
+  for_groups(access.pages, shape_.pages_per_group, [&](std::int64_t index) {
+    f(PageGroup{access.layer, index});
+  });
 }
 
 void TieredPages::begin(AccessList accesses) {
@@ -188,13 +189,12 @@ std::int64_t TieredPages::preferred_slot(PageGroup group, const PageAccess& acce
 void TieredPages::take_slots(PageGroup group, const PageAccess& access, std::int64_t count) {
   GroupState& s = state(group);
   const PageRun all = pages_of(group);
-  std::int64_t at =
-      pool_.find_run(count, std::max(count, access.pages.hull().end - all.begin),
-                     preferred_slot(group, access));
+  std::int64_t at = pool_.find_run(count, std::max(count, access.pages.hull().end - all.begin),
+                                   preferred_slot(group, access));
   const bool was_here = s.slots > 0;
   for (std::int64_t page = all.begin; page < all.end; ++page) {
-    const bool wanted = exists(group.layer, page) ? s.is_offloaded
-                                                  : access.creates && access.pages.contains(page);
+    const bool wanted =
+        exists(group.layer, page) ? s.is_offloaded : access.creates && access.pages.contains(page);
     if (!wanted || slot(group.layer, page) != kNone) continue;
     const std::int32_t taken = pool_.take(at);
     at = taken + 1;

@@ -32,8 +32,8 @@ SliceCapacity slice_capacity(const StateSlices& slices, const StateOptions& opti
     offload.disk_records = slices.size() - offload.host_records;
     offload.disk_buffers = std::min(kDiskBuffers, 2 * offload.disk_records);
   }
-  result.host_bytes = slices.bytes_of_first(offload.host_records) +
-                      offload.disk_buffers * records.disk_bytes;
+  result.host_bytes =
+      slices.bytes_of_first(offload.host_records) + offload.disk_buffers * records.disk_bytes;
   return result;
 }
 

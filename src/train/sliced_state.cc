@@ -9,9 +9,9 @@
 namespace longstride {
 namespace {
 
-const WaitSite kInAfterOut{"optimizer/in-after-out"};          // from host: the slot's slice has left
-const WaitSite kAccessAfterIn{"optimizer/access-after-in"};    // computing: the slice has come
-const WaitSite kZeroAfterOut{"optimizer/zero-after-out"};      // computing: the slot's slice has left
+const WaitSite kInAfterOut{"optimizer/in-after-out"};        // from host: the slot's slice has left
+const WaitSite kAccessAfterIn{"optimizer/access-after-in"};  // computing: the slice has come
+const WaitSite kZeroAfterOut{"optimizer/zero-after-out"};    // computing: the slot's slice has left
 const WaitSite kOutAfterAccess{"optimizer/out-after-access"};  // to host: the slice is computed
 
 constexpr std::int64_t kSlots = 4;  // one comes, one is worked on, one leaves, one to spare
@@ -74,7 +74,7 @@ class SlicedState final : public OptimizerState {
   OffloadTimes take_times() override {
     const DiskTimes now = store_.disk_times();
     const OffloadTimes times{mover_->take_times(), now.busy_s - taken_.busy_s,
-                          now.waited_s - taken_.waited_s};
+                             now.waited_s - taken_.waited_s};
     taken_ = now;
     return times;
   }
@@ -119,7 +119,7 @@ class SlicedState final : public OptimizerState {
   SliceCapacity capacity_;
   OffloadStore store_;
   std::vector<Fence> left_;  // of each slot: its last copy out
-  DiskTimes taken_;         // at the last take_times
+  DiskTimes taken_;          // at the last take_times
 };
 
 }  // namespace

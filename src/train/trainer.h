@@ -24,7 +24,7 @@ struct StepReport {
   std::int64_t tokens = 0, counted = 0, correct = 0;
   double total_s = 0, forward_s = 0, recompute_s = 0, backward_s = 0, update_s = 0;
   std::int64_t moved_out = 0, moved_in = 0;  // bytes of pages that left the device and came back
-  OffloadTimes move_times;                      // of them
+  OffloadTimes move_times;                   // of them
   bool skipped = false;  // loss or gradients were not finite, and the weights stayed as they were
   std::int64_t samples = 0;                    // consumed since the run began
   double epochs = 0;                           // the same in epochs

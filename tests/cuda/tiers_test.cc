@@ -14,8 +14,12 @@ class SlowMover final : public Mover {
   SlowMover(std::unique_ptr<Mover> mover, std::uint64_t seed)
       : mover_(std::move(mover)), random_(seed) {}
   Fence fence(Lane lane) override { return mover_->fence(lane); }
-  void wait(Lane lane, Fence fence, const WaitSite& site) override { mover_->wait(lane, fence, site); }
-  void wait_on_host(Fence fence, const WaitSite& site) override { mover_->wait_on_host(fence, site); }
+  void wait(Lane lane, Fence fence, const WaitSite& site) override {
+    mover_->wait(lane, fence, site);
+  }
+  void wait_on_host(Fence fence, const WaitSite& site) override {
+    mover_->wait_on_host(fence, site);
+  }
   void copy(Lane lane, std::span<const Copy> copies) override {
     std::vector<Copy> pieces;
     for (std::uint64_t times = 1 + random_.below(3); times > 0; --times)

@@ -26,8 +26,8 @@ struct ScheduleBytes {
 ScheduleBytes bytes_of(const StepSchedule& schedule) {
   ScheduleBytes bytes;
   for (const Episode& episode : schedule.episodes) {
-    bytes.tasks += static_cast<std::int64_t>(sizeof(Episode) +
-                                             episode.tasks.capacity() * sizeof(Task));
+    bytes.tasks +=
+        static_cast<std::int64_t>(sizeof(Episode) + episode.tasks.capacity() * sizeof(Task));
     for (const Task& task : episode.tasks)
       bytes.parts += static_cast<std::int64_t>(task.parts.capacity() * sizeof(KeyPart));
   }
@@ -36,11 +36,11 @@ ScheduleBytes bytes_of(const StepSchedule& schedule) {
 
 void plan(const KeyCut& forward, const KeyCut& backward) {
   const double start = cpu_seconds();
-  const StepSchedule schedule = make_step_schedule(
-      {.tokens = kTokens, .chunk_tokens = kChunk, .page_tokens = kPage},
-      {.windows = std::vector<std::int64_t>(kLayers, 0),
-       .forward_cut = forward,
-       .backward_cut = backward});
+  const StepSchedule schedule =
+      make_step_schedule({.tokens = kTokens, .chunk_tokens = kChunk, .page_tokens = kPage},
+                         {.windows = std::vector<std::int64_t>(kLayers, 0),
+                          .forward_cut = forward,
+                          .backward_cut = backward});
   const double scheduled = cpu_seconds();
   KvAccesses lists = list_accesses(schedule, kLayers, kPage, true);
   const std::int64_t accesses = lists.kv.size() + lists.gradients.size();

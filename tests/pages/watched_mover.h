@@ -9,7 +9,6 @@
 #include <deque>
 #include <map>
 #include <mutex>
-#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -18,29 +17,12 @@
 
 namespace longstride {
 
-// The sites that `owner` names, those whose names begin so: a test leaves out each of them.
-inline std::vector<const WaitSite*> wait_sites_of(std::string_view owner) {
-  std::vector<const WaitSite*> sites;
-  for (const WaitSite* site = WaitSite::first(); site != nullptr; site = site->next()) {
-    const std::string_view name = site->name();
-    if (name.substr(0, name.find('/')) == owner) sites.push_back(site);
-  }
-  return sites;
-}
-
-inline const WaitSite* wait_site(std::string_view name) {
-  const WaitSite* site = WaitSite::first();
-  while (site != nullptr && site->name() != name) site = site->next();
-  LS_CHECK(site != nullptr, "nobody waits at {}", name);
-  return site;
-}
-
 // What all movers of a test have seen.
 struct MoverWatch {
   std::uint64_t seed = 0;
-  std::int64_t granule = 64;         // accesses are compared in pieces of that many bytes
+  std::int64_t granule = 64;           // accesses are compared in pieces of that many bytes
   const WaitSite* left_out = nullptr;  // nobody waits there
-  std::map<const WaitSite*, std::int64_t> waits;
+  std::map<const WaitSite*, std::int64_t> waits = {};
   std::int64_t races = 0, copies = 0;
   bool is_gone = false;  // the device: whoever waits for everything gets an Error
 };

@@ -37,7 +37,8 @@ TEST(OldCheckpointRemovedWhole, HalfOfItHasNoName) {
   EXPECT_EQ(half, "");
 }
 
-// A run that is killed after its last save, before it removed the older one, leaves that to the next.
+// A run that is killed after its last save, before it removed the older one, leaves that to the
+// next.
 TEST(OldCheckpointRemovedWhole, TheNextProcessRemovesWhatAKilledOneLeft) {
   const RunDirectory run;
   ASSERT_TRUE(ended(run.train({"--checkpoint.keep=0"}), 0));

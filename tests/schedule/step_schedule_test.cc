@@ -96,8 +96,7 @@ class Simulator {
     EXPECT_EQ(kept_.erase({task.chunk, task.layer}), 1u) << "backward without kept activations";
     backward_.emplace_back(task.chunk, task.layer);
     expect_visits(task);
-    for (const std::int64_t p : seen_pages(task))
-      gradients_.insert({task.layer, p});
+    for (const std::int64_t p : seen_pages(task)) gradients_.insert({task.layer, p});
     peak_gradients_ = std::max(peak_gradients_, static_cast<std::int64_t>(gradients_.size()));
     EXPECT_EQ(task.freed, layout_.chunk_pages(task.chunk));
     for (std::int64_t p = task.freed.begin; p < task.freed.end; ++p) {

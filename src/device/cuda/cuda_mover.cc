@@ -10,7 +10,7 @@
 namespace longstride::cuda {
 namespace {
 
-constexpr std::size_t kFences = 4096;   // of a lane that can be told apart
+constexpr std::size_t kFences = 4096;  // of a lane that can be told apart
 constexpr std::size_t kSpans = 1024;   // that are timed at once
 constexpr std::size_t kFewCopies = 4;  // up to here one call each costs less than a batch
 
@@ -100,7 +100,9 @@ class CudaMover final : public Mover {
   cudaStream_t stream(int lane) const {
     return lane == index(Lane::kCompute) ? compute_.handle() : copies_[lane];
   }
-  cudaEvent_t event(Fence fence) const { return fences_[index(fence.lane)][fence.number % kFences]; }
+  cudaEvent_t event(Fence fence) const {
+    return fences_[index(fence.lane)][fence.number % kFences];
+  }
 
   void queue(Lane lane, std::span<const Copy> copies) {
     auto* const to = stream(index(lane));
