@@ -43,7 +43,7 @@ Needed largest_access(const SequenceLayout& layout, const StepSchedule& schedule
           std::min(largest.gradients, schedule.peak_gradient_pages)};
 }
 
-// One is computed on, one comes, one leaves; beyond that, more room only saves copies.
+// One is computed on, one comes, one leaves; beyond that, more capacity only saves copies.
 constexpr std::int64_t kAccessesAtOnce = 3;
 
 std::int64_t between(std::int64_t from, std::int64_t to, double share) {
@@ -51,7 +51,7 @@ std::int64_t between(std::int64_t from, std::int64_t to, double share) {
 }
 
 // Groups that can be offloaded at once, where `most` pages exist and `here` fit. One leaves only
-// where another's pages find no room, so less than two groups' pages are free meanwhile; and a
+// where another's pages do not fit, so less than two groups' pages are free meanwhile; and a
 // layer has at most two groups of which not all pages exist.
 std::int64_t places_needed(std::int64_t layers, std::int64_t chunks, std::int64_t per,
                            std::int64_t here, std::int64_t most) {

@@ -79,7 +79,7 @@ void TieredPages::resolve(std::int64_t number, const PageSet& pages) {
 void TieredPages::enter(std::int64_t number) {
   LS_CHECK(number == next_, "access {} begins, and {} is next", number, next_);
   const PageAccess access = residency_.accesses().at(number);
-  // None of its groups makes room for another.
+  // None of its groups is evicted for another.
   for_groups_of(access, [&](PageGroup group) {
     const bool done = bring(group, access, number);
     LS_CHECK(done, "access {} of {} pages, and a capacity of {}", number, access.pages.size(),
@@ -120,12 +120,12 @@ void TieredPages::prefetch(std::int64_t number) {
   // While one access is computed another comes, and one that was before it leaves.
   const std::int64_t most = 2 * accesses.largest();
   std::int64_t pages = 0;
-  bool room = true;
-  for (std::int64_t ahead = number + 1; room && ahead < accesses.size(); ++ahead) {
+  bool fits = true;
+  for (std::int64_t ahead = number + 1; fits && ahead < accesses.size(); ++ahead) {
     const PageAccess access = accesses.at(ahead);
     pages += access.pages.size();
     if (pages > most) break;
-    for_groups_of(access, [&](PageGroup group) { room = room && bring(group, access, ahead); });
+    for_groups_of(access, [&](PageGroup group) { fits = fits && bring(group, access, ahead); });
   }
 }
 
@@ -153,14 +153,14 @@ bool TieredPages::bring(PageGroup group, const PageAccess& access, std::int64_t 
         count += !exists(group.layer, page) && slot(group.layer, page) == kNone ? 1 : 0;
     });
   if (count == 0) return true;
-  if (!make_room(count, number)) return false;
+  if (!free_slots(count, number)) return false;
   const bool was_offloaded = s.is_offloaded;
   take_slots(group, access, count);
   if (was_offloaded) fetch(group);
   return true;
 }
 
-bool TieredPages::make_room(std::int64_t pages, std::int64_t number) {
+bool TieredPages::free_slots(std::int64_t pages, std::int64_t number) {
   while (pool_.capacity() - pool_.in_use() < pages) {
     const std::optional<PageGroup> group = residency_.victim(number);
     if (!group) return false;
@@ -170,7 +170,7 @@ bool TieredPages::make_room(std::int64_t pages, std::int64_t number) {
 }
 
 // Attention over long runs likes an access's pages one after another: behind the page before, or
-// where all that follow find room too.
+// where all that follow fit too.
 std::int64_t TieredPages::preferred_slot(PageGroup group, const PageAccess& access) {
   const PageRun all = pages_of(group);
   if (shape_.offload.records() == 0) {

@@ -71,7 +71,7 @@ class TieredPages {
   // Slots for what access `number` needs of a group and has not; the group is fetched where it is
   // offloaded. False, with nothing done, where only what is accessed before could be evicted.
   bool bring(PageGroup group, const PageAccess& access, std::int64_t number);
-  bool make_room(std::int64_t pages, std::int64_t number);
+  bool free_slots(std::int64_t pages, std::int64_t number);
   std::int64_t preferred_slot(PageGroup group, const PageAccess& access);
   void take_slots(PageGroup group, const PageAccess& access, std::int64_t count);
   void evict(PageGroup group);
