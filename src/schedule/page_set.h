@@ -21,7 +21,8 @@ struct PageRun {
 class PageSet {
  public:
   PageSet() = default;
-  PageSet(PageRun run) : hull_(run.size() > 0 ? run : PageRun{}) {}  // NOLINT(*-explicit-*)
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  PageSet(PageRun run) : hull_(run.size() > 0 ? run : PageRun{}) {}
   // Ascending and disjoint. Runs that touch are joined, empty ones are left out.
   explicit PageSet(std::span<const PageRun> runs);
 
