@@ -29,8 +29,8 @@ void AccessList::set_pages(Entry& entry, const PageSet& pages) {
 }
 
 void AccessList::add(const PageAccess& access) {
-  LS_CHECK(access.layer >= 0 && access.layer < layers() && access.pages.empty() == access.late,
-           "layer {} of {}, {} pages", access.layer, layers(), access.pages.size());
+  LS_CHECK(access.layer >= 0 && access.layer < layers(), "layer {} of {}", access.layer, layers());
+  LS_CHECK(access.pages.empty() || !access.late, "{} pages of a late access", access.pages.size());
   LS_CHECK(size_ < std::int64_t{kNone}, "{} accesses", size_);
   if (!entries_.empty() && extends(entries_.back(), access)) {
     ++entries_.back().count;

@@ -31,7 +31,7 @@ class AccessList {
 
   explicit AccessList(std::int64_t layers = 0) : last_(static_cast<std::size_t>(layers), kNone) {}
 
-  // Behind all others.
+  // Behind all others. It may have no pages: a part of the keys of which none is selected.
   void add(const PageAccess& access);
   // The pages of an access that was added as a late one.
   void resolve(std::int64_t number, const PageSet& pages);
@@ -59,7 +59,7 @@ class AccessList {
   void for_entries(const F& f) const {
     for (std::uint32_t e = 0; e < entries_.size(); ++e) {
       const Entry& x = entries_[e];
-      if (x.set == kRun) {
+      if (x.set == kRun && x.length > 0) {
         f(x.layer, PageRun{x.begin, x.end()}, std::int64_t{x.length}, Found{x.first, e});
       } else if (x.set >= 0) {
         for (const PageRun& run : sets_[static_cast<std::size_t>(x.set)].runs())

@@ -91,7 +91,7 @@ void add_random(Random& random, const NaiveResidency& model, AccessList& list,
     return;
   }
   access.late = random.below(4) == 0;
-  add(access, random_pages(random));
+  add(access, random.below(10) == 0 ? PageSet() : random_pages(random));
 }
 
 void expect_same(const Residency& residency, const NaiveResidency& model, std::int64_t groups,
