@@ -108,7 +108,7 @@ void log_figures(const StepBenchOptions& o, Engine& engine, const StepBenchResul
       "workspace {})",
       bytes(step_bytes(engine, best)), bytes(m.total()), bytes(m.kv_pages),
       bytes(m.kv_gradient_pages), bytes(m.workspace));
-  if (const AwayBlocks::Moved& moved = best.result.moved; moved.in + moved.out > 0)
+  if (const MovedBytes& moved = best.result.moved; moved.in + moved.out > 0)
     log_info(
         "pages: {} out in {:.2f} s, {} in in {:.2f} s ({} and {} by disk), computing waited "
         "{:.2f} s: {:.1f}% hidden",

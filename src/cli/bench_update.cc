@@ -35,8 +35,8 @@ void check_room(const StateBytes& needed, const UpdateBench& bench, const Device
 
 OrderedJson bench_update(Engine& engine, const UpdateBench& bench) {
   const OptimizerConfig options;
-  check_room(Optimizer::bytes_needed(engine.weights().specs(), bench.state),
-             bench, engine.device());
+  check_room(Optimizer::bytes_needed(engine.weights().specs(), bench.state), bench,
+             engine.device());
   const double start_s = seconds_of([&] { engine.prepare_optimizer(options, bench.state); });
   Optimizer* const optimizer = &engine.optimizer();
   optimizer->state().take_times();
@@ -47,7 +47,7 @@ OrderedJson bench_update(Engine& engine, const UpdateBench& bench) {
       engine.update(options.learning_rate,
                     norm > options.clip_norm ? options.clip_norm / norm : 1.0, i + 1);
     }));
-  const PageTimes moves = optimizer->state().take_times();
+  const OffloadTimes moves = optimizer->state().take_times();
   const double best = *std::min_element(seconds.begin(), seconds.end()),
                n = static_cast<double>(bench.updates);
   const StateBytes bytes = optimizer->state().bytes();
@@ -56,8 +56,7 @@ OrderedJson bench_update(Engine& engine, const UpdateBench& bench) {
   if (bytes.host > 0) {
     StateOptions all = bench.state;
     all.place = StatePlace::kHost;  // no buffers beside it
-    const std::int64_t moved =
-        Optimizer::bytes_needed(engine.weights().specs(), all).host;
+    const std::int64_t moved = Optimizer::bytes_needed(engine.weights().specs(), all).host;
     log_info(
         "an update's copies: {:.1f} GB/s each way over all of it, {:.3f} s in, {:.3f} s out, the "
         "disk busy for {:.3f} s, computing "

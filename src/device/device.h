@@ -76,6 +76,11 @@ class ActivityRecorder {
   virtual ActivityLog finish() = 0;
 };
 
+// A result of Device::fetch_result. 0 has passed.
+struct ResultFence {
+  std::uint64_t number = 0;
+};
+
 // Outlives the memory it gave. Allocating and asking are for any thread; copying and zeroing, which
 // are the stream's, for the one that runs the step, never for a parallel_for.
 class Device {
@@ -102,6 +107,14 @@ class Device {
   virtual void copy_to_host(void* host, const void* device, std::int64_t bytes) = 0;
   virtual void copy_to_host_later(void* host, const void* device, std::int64_t bytes) = 0;
   virtual void copy_from_host(void* device, const void* host, std::int64_t bytes) = 0;
+  // For a small result that the host goes on with while the stream has work behind it: `host` holds
+  // the data once the fence has passed, as one of the two below has said, or after the stream's
+  // next synchronize(). Fences pass in order. Where a few results are under way, the oldest is
+  // waited for.
+  static constexpr std::int64_t kMostResultBytes = std::int64_t{256} << 10;
+  virtual ResultFence fetch_result(void* host, const void* device, std::int64_t bytes);
+  virtual bool has_passed(ResultFence /*fence*/) { return true; }
+  virtual void wait_for(ResultFence /*fence*/) {}
   virtual void zero(void* device, std::int64_t bytes) = 0;
   // Bytes that `allocate` has given out and not got back.
   virtual std::int64_t allocated_bytes() const = 0;

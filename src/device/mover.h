@@ -1,7 +1,7 @@
 // Copies between host and device that run beside computing. Three lanes: the stream that computes,
-// and one for copies each way. What a lane is given runs in order; between lanes only marks and
-// waits give order. This is movement alone: what goes where is decided elsewhere (src/pages, and
-// src/train for the optimizer's state).
+// and one for copies each way. What a lane is given runs in order; between lanes only fences
+// and waits give order. This is movement alone: what goes where is decided elsewhere (src/pages,
+// and src/train for the optimizer's state).
 #pragma once
 
 #include <cstddef>
@@ -9,37 +9,19 @@
 #include <memory>
 #include <span>
 
+#include "device/wait_site.h"
+
 namespace longstride {
 
 enum class Lane : std::uint8_t { kCompute, kFromHost, kToHost };
 inline constexpr int kLanes = 3;
 
 // A point in a lane: everything that the lane was given before. 0: nothing.
-struct Mark {
+struct Fence {
   Lane lane = Lane::kCompute;
   std::uint64_t number = 0;
-  bool operator==(const Mark&) const = default;
+  bool operator==(const Fence&) const = default;
 };
-
-// Why one lane waits for another: each is a place in the code, so that a test can leave one out and
-// must notice.
-enum class WaitSite : std::uint8_t {
-  kUseAfterFetch,        // computing: the page has come
-  kCreateAfterEviction,  // computing: what the new page's slots held has left
-  kFetchAfterUse,        // from host: nobody computes on what the slots held
-  kFetchAfterEviction,   // from host: what the slots held has left
-  kFetchAfterWrite,      // from host: the copy off the device is complete
-  kEvictAfterUse,        // to host: what is computed on the page is done
-  kWriteAfterFetch,      // to host: who was in that place has been read
-  kDiskWriteAfterCopy,   // the disk: what it writes has left the device
-  kBufferAfterFetch,     // the disk, or to host: who was in that buffer has been read
-  // The optimizer's state, in slices that come, are worked on and leave again.
-  kOptimizerInAfterOut,    // from host: what the slot held has left
-  kOptimizerUseAfterIn,    // computing: the slice has come
-  kOptimizerZeroAfterOut,  // computing: what the slot held has left
-  kOptimizerOutAfterUse,   // to host: what is computed on the slice is done
-};
-inline constexpr int kWaitSites = 13;
 
 struct MoveTimes {
   double from_host_s = 0, to_host_s = 0;  // the copy lanes were busy
@@ -63,11 +45,11 @@ class Mover {
  public:
   virtual ~Mover() = default;
 
-  virtual Mark mark(Lane lane) = 0;
-  // What `lane` is given from now on begins after `mark`.
-  virtual void wait(Lane lane, Mark mark, WaitSite site) = 0;
-  // Returns when `mark` has passed.
-  virtual void wait_on_host(Mark mark, WaitSite site) = 0;
+  virtual Fence fence(Lane lane) = 0;
+  // What `lane` is given from now on begins after `fence`.
+  virtual void wait(Lane lane, Fence fence, const WaitSite& site) = 0;
+  // Returns when `fence` has passed.
+  virtual void wait_on_host(Fence fence, const WaitSite& site) = 0;
 
   struct Copy {
     std::byte* to = nullptr;
@@ -77,7 +59,7 @@ class Mover {
   // In kFromHost or kToHost; host memory is what Device::allocate_host gave. In any order among
   // themselves.
   virtual void copy(Lane lane, std::span<const Copy> copies) = 0;
-  // Computing is about to touch memory that copies touch as well, or does until its next mark.
+  // Computing is about to touch memory that copies touch as well, or does until its next fence.
   // Changes nothing; for those who watch.
   virtual void computing_on(const std::byte* /*memory*/, std::int64_t /*bytes*/, bool /*writes*/) {}
 

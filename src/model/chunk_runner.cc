@@ -223,6 +223,8 @@ void ChunkRunner::layer_backward_task(const Task& task) {
 
 void ChunkRunner::embed_backward(const Task& task) {
   Chunk& chunk = chunk_of(task);
+  const View gradient = context_.gradients.embedding;
+  if (!gradient.present()) return end_chunk(chunk);
   const std::int64_t T = layout_.chunk_size(task.chunk);
   const Lease groups = workspace_.take("token groups", DType::kI32, {T, 4}),
               rows_T = workspace_.take("token rows", DType::kI32, {T});

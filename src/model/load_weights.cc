@@ -95,6 +95,8 @@ void refuse_bad(const SafetensorsReader& reader, const ParameterSet& parameters,
               "the weights are broken; go back to a save from before they were");
 }
 
+const WaitSite kBufferAfterCopy{"weights/buffer-after-copy"};  // what it held has been read
+
 // Two buffers: the device copies from one while threads fill the other.
 class Staging {
  public:
@@ -110,7 +112,7 @@ class Staging {
   // The next buffer, once the device has copied what it held.
   std::byte* next() {
     at_ = (at_ + 1) % left_.size();
-    mover_->wait_on_host(left_[at_], WaitSite::kBufferAfterFetch);
+    mover_->wait_on_host(left_[at_], kBufferAfterCopy);
     memory_->prepare(offset(), kBatchBytes);
     return memory_->data() + offset();
   }
@@ -125,7 +127,7 @@ class Staging {
         copies_.push_back({piece.to, from, piece.bytes});
     }
     mover_->copy(Lane::kFromHost, copies_);
-    left_[at_] = mover_->mark(Lane::kFromHost);
+    left_[at_] = mover_->fence(Lane::kFromHost);
   }
   void finish() { mover_->finish(); }
 
@@ -135,7 +137,7 @@ class Staging {
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<Mover> mover_;
   std::size_t at_ = 0;
-  std::array<Mark, 2> left_{};
+  std::array<Fence, 2> left_{};
   std::vector<Mover::Copy> copies_;
 };
 

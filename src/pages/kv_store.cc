@@ -3,18 +3,22 @@
 namespace longstride {
 namespace {
 
-std::unique_ptr<Mover> needed(Device& device, const KvRoom& room, std::unique_ptr<Mover> mover) {
-  if (room.kv_away.blocks() + room.gradient_away.blocks() == 0) return nullptr;
+std::unique_ptr<Mover> needed(Device& device, const KvCapacity& capacity,
+                              std::unique_ptr<Mover> mover) {
+  if (capacity.kv_offload.records() + capacity.gradient_offload.records() == 0) return nullptr;
   return mover ? std::move(mover) : device.make_mover();
 }
 
-TieredPages make_pages(Device& device, Mover* mover, const KvShape& shape, const KvRoom& room,
-                       bool gradients) {
-  const AwayRoom& away = gradients ? room.gradient_away : room.kv_away;
-  return {device, away.blocks() > 0 ? mover : nullptr,
-          TieredShape{shape.layers, room.logical_pages, room.pages_per_chunk,
-                      gradients ? shape.gradient_page_bytes() : shape.page_bytes(),
-                      gradients ? room.gradient_pages : room.kv_pages, away},
+TieredPages make_pages(Device& device, Mover* mover, const KvShape& shape,
+                       const KvCapacity& capacity, bool gradients) {
+  const OffloadCapacity& offload = gradients ? capacity.gradient_offload : capacity.kv_offload;
+  return {device, offload.records() > 0 ? mover : nullptr,
+          TieredShape{.layers = shape.layers,
+                      .logical_pages = capacity.logical_pages,
+                      .pages_per_group = capacity.pages_per_group,
+                      .page_bytes = gradients ? shape.gradient_page_bytes() : shape.page_bytes(),
+                      .capacity = gradients ? capacity.gradient_pages : capacity.kv_pages,
+                      .offload = offload},
           gradients ? "KV gradient pages" : "KV pages"};
 }
 
@@ -22,39 +26,48 @@ bool is_backward(const Task& task) { return task.kind == TaskKind::kLayerBackwar
 
 }  // namespace
 
-KvStore::KvStore(Device& device, const KvShape& shape, const KvRoom& room,
+KvStore::KvStore(Device& device, const KvShape& shape, const KvCapacity& capacity,
                  std::unique_ptr<Mover> mover)
     : shape_(shape),
-      mover_(needed(device, room, std::move(mover))),
-      kv_(make_pages(device, mover_.get(), shape, room, false)),
-      gradients_(make_pages(device, mover_.get(), shape, room, true)) {}
+      mover_(needed(device, capacity, std::move(mover))),
+      kv_(make_pages(device, mover_.get(), shape, capacity, false)),
+      gradients_(make_pages(device, mover_.get(), shape, capacity, true)) {}
 
-void KvStore::begin(const StepSchedule& schedule) {
-  std::vector<PageUse> kv, gradients;
-  const auto visit = [&](const Task& task, PageRun pages) {
-    kv.push_back({.layer = task.layer, .pages = pages});
+KvAccesses list_accesses(const StepSchedule& schedule, std::int64_t layers,
+                         std::int64_t page_tokens, bool in_segments) {
+  KvAccesses lists{AccessList(layers), AccessList(layers)};
+  const auto visit = [&](const Task& task, const PageSet& pages) {
+    lists.kv.add({.layer = task.layer, .pages = pages});
     if (is_backward(task))
-      gradients.push_back(
+      lists.gradients.add(
           {.layer = task.layer, .pages = pages, .creates = true, .zeroed = true, .changes = true});
   };
   for (const Episode& episode : schedule.episodes)
     for (const Task& task : episode.tasks) {
       if (task.layer < 0) continue;
       if (task.append)
-        kv.push_back({.layer = task.layer,
+        lists.kv.add({.layer = task.layer,
                       .pages = task.appended,
                       .creates = true,
                       .all_new = true,
                       .changes = true});
       if (!task.attends()) continue;
-      if (!comes_in_segments()) visit(task, task.visited);
-      for (const KeySegment& part :
-           comes_in_segments() ? *task.segments : std::vector<KeySegment>{})
-        visit(task, {part.begin / shape_.page_tokens,
-                     (part.end + shape_.page_tokens - 1) / shape_.page_tokens});
+      if (!in_segments) {
+        visit(task, task.visited);
+        continue;
+      }
+      for (const KeySegment& segment : *task.segments)
+        visit(task, task.visited.intersection({segment.begin / page_tokens,
+                                               (segment.end + page_tokens - 1) / page_tokens}));
     }
-  kv_.begin(std::move(kv));
-  gradients_.begin(std::move(gradients));
+  return lists;
+}
+
+void KvStore::begin(const StepSchedule& schedule) {
+  KvAccesses lists =
+      list_accesses(schedule, shape_.layers, shape_.page_tokens, comes_in_segments());
+  kv_.begin(std::move(lists.kv));
+  gradients_.begin(std::move(lists.gradients));
   next_kv_ = next_gradient_ = 0;
   appended_ = -1;
 }
@@ -100,17 +113,13 @@ void KvStore::finish() {
   if (mover_) mover_->finish();
 }
 
-AwayBlocks::Moved KvStore::moved() const {
-  const AwayBlocks::Moved &a = kv_.away().moved(), &b = gradients_.away().moved();
-  return {a.out + b.out, a.in + b.in, a.to_disk + b.to_disk, a.from_disk + b.from_disk};
-}
+MovedBytes KvStore::moved() const { return kv_.offload().moved() + gradients_.offload().moved(); }
 
-PageTimes KvStore::take_times() {
-  PageTimes times;
+OffloadTimes KvStore::take_times() {
+  OffloadTimes times;
   if (!mover_) return times;
   times.copies = mover_->take_times();
-  const DiskTimes a = kv_.away().disk_times(), b = gradients_.away().disk_times(),
-                  now{a.busy_s + b.busy_s, a.waited_s + b.waited_s};
+  const DiskTimes now = kv_.offload().disk_times() + gradients_.offload().disk_times();
   times.disk_s = now.busy_s - disk_taken_.busy_s;
   times.waited_s = now.waited_s - disk_taken_.waited_s;
   disk_taken_ = now;

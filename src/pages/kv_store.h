@@ -1,13 +1,13 @@
 // The paged keys and values of all layers, and their gradients. What does not fit on the device
-// waits off it; every task finds what it uses on the device. Not thread-safe: the thread that runs
-// the step owns it.
+// is offloaded; every task finds what it accesses on the device. Not thread-safe: the thread that
+// runs the step owns it.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
+#include "offload/offload_times.h"
 #include "pages/page_store.h"
-#include "pages/page_times.h"
 #include "pages/tiered_pages.h"
 #include "schedule/step_schedule.h"
 #include "tensor/pages_view.h"
@@ -23,18 +23,26 @@ struct KvShape {
   std::int64_t page_elements() const { return 2 * page_tokens * kv_heads * head_size; }
 };
 
-// Room for sequences of up to `logical_pages` pages, in chunks of pages_per_chunk.
-struct KvRoom {
-  std::int64_t logical_pages = 0, pages_per_chunk = 1;
+// For sequences of up to `logical_pages` pages.
+struct KvCapacity {
+  std::int64_t logical_pages = 0;
+  std::int64_t pages_per_group = 1;               // that come and go together; any number
   std::int64_t kv_pages = 0, gradient_pages = 0;  // on the device
-  AwayRoom kv_away = {}, gradient_away = {};
-  bool operator==(const KvRoom&) const = default;
+  OffloadCapacity kv_offload = {}, gradient_offload = {};
+  bool operator==(const KvCapacity&) const = default;
 };
+
+// What a step accesses: a task's visited pages together, or segment by segment.
+struct KvAccesses {
+  AccessList kv, gradients;
+};
+KvAccesses list_accesses(const StepSchedule& schedule, std::int64_t layers,
+                         std::int64_t page_tokens, bool in_segments);
 
 class KvStore final : public PageStore {
  public:
   // Copies go through `mover`; null: one of the device's, where any are needed.
-  KvStore(Device& device, const KvShape& shape, const KvRoom& room,
+  KvStore(Device& device, const KvShape& shape, const KvCapacity& capacity,
           std::unique_ptr<Mover> mover = nullptr);
 
   // A new sequence. Nothing is left of the last one.
@@ -55,9 +63,9 @@ class KvStore final : public PageStore {
   const PagePool& kv_pool() const { return kv_.pool(); }
   const PagePool& gradient_pool() const { return gradients_.pool(); }
   // Bytes since the store was made.
-  AwayBlocks::Moved moved() const;
+  MovedBytes moved() const;
   // Since the last call; complete after finish().
-  PageTimes take_times();
+  OffloadTimes take_times();
 
  private:
   PagesView view(const TieredPages& pages, std::int64_t layer, DType dtype) const;
@@ -67,8 +75,8 @@ class KvStore final : public PageStore {
   KvShape shape_;
   std::unique_ptr<Mover> mover_;  // where pages come and go
   TieredPages kv_, gradients_;
-  std::int64_t next_kv_ = 0, next_gradient_ = 0;  // uses that have not begun
-  std::int64_t appended_ = -1;                    // the use of a task's own pages
+  std::int64_t next_kv_ = 0, next_gradient_ = 0;  // accesses that have not begun
+  std::int64_t appended_ = -1;                    // the access to a task's own pages
   DiskTimes disk_taken_;                          // at the last take_times
 };
 

@@ -15,27 +15,28 @@ struct Needed {
   std::int64_t kv = 0, gradients = 0;
 };
 
-// Pages of the blocks that a part touches. What is cut may begin within a block, so the most that a
-// part of its length can; and where documents begin anywhere, be a chunk longer.
-std::int64_t pages_touched(const SequenceLayout& layout, const KeySegment& part, bool packed) {
-  const std::int64_t P = layout.page_tokens, per = layout.chunk_tokens / P, begin = part.begin / P,
-                     end = (part.end + P - 1) / P, blocks = (layout.pages() + per - 1) / per;
-  if (part.is_all()) return ((end + per - 1) / per - begin / per) * per;
-  return std::min((end - begin + (packed ? per : 0) + per - 2) / per + 1, blocks) * per;
+// Pages of the groups that a segment accesses. What is cut may begin within a group, so the most
+// that a segment of its length can; and where documents begin anywhere, be a chunk longer.
+std::int64_t pages_accessed(const SequenceLayout& layout, const KeySegment& segment, bool packed) {
+  const std::int64_t P = layout.page_tokens, per = layout.chunk_tokens / P,
+                     begin = segment.begin / P, end = (segment.end + P - 1) / P,
+                     groups = (layout.pages() + per - 1) / per;
+  if (segment.is_all()) return ((end + per - 1) / per - begin / per) * per;
+  return std::min((end - begin + (packed ? per : 0) + per - 2) / per + 1, groups) * per;
 }
 
-// What one use needs: a part of a task's visited pages, whole blocks of them, and with it the pages
-// that the task appends.
-Needed largest_use(const SequenceLayout& layout, const StepSchedule& schedule) {
+// What one access needs: a segment of a task's visited pages, whole groups of them, and with it the
+// pages that the task appends.
+Needed largest_access(const SequenceLayout& layout, const StepSchedule& schedule) {
   Needed largest;
   for (const Episode& episode : schedule.episodes)
     for (const Task& task : episode.tasks) {
       const std::int64_t own = task.append ? task.appended.size() : 0;
       largest.kv = std::max(largest.kv, own);
       if (task.segments == nullptr) continue;
-      for (const KeySegment& part : *task.segments) {
-        const std::int64_t pages = pages_touched(layout, part, schedule.packed);
-        largest.kv = std::max(largest.kv, pages + (part.last ? 0 : own));
+      for (const KeySegment& segment : *task.segments) {
+        const std::int64_t pages = pages_accessed(layout, segment, schedule.packed);
+        largest.kv = std::max(largest.kv, pages + (segment.last ? 0 : own));
         if (task.kind == TaskKind::kLayerBackward)
           largest.gradients = std::max(largest.gradients, pages);
       }
@@ -44,16 +45,16 @@ Needed largest_use(const SequenceLayout& layout, const StepSchedule& schedule) {
           std::min(largest.gradients, schedule.peak_gradient_pages)};
 }
 
-// One is computed on, one comes, one leaves; beyond that, more room only saves copies.
-constexpr std::int64_t kUsesAtOnce = 3;
+// One is computed on, one comes, one leaves; beyond that, more capacity only saves copies.
+constexpr std::int64_t kAccessesAtOnce = 3;
 
 std::int64_t between(std::int64_t from, std::int64_t to, double share) {
   return from + static_cast<std::int64_t>(static_cast<double>(to - from) * share);
 }
 
-// Blocks that can be off the device at once, where `most` pages exist and `here` fit. One leaves
-// only where another's pages find no room, so less than two blocks' pages are free meanwhile; and a
-// layer has at most two blocks of which not all pages exist.
+// Groups that can be offloaded at once, where `most` pages exist and `here` fit. One leaves only
+// where another's pages do not fit, so less than two groups' pages are free meanwhile; and a
+// layer has at most two groups of which not all pages exist.
 std::int64_t places_needed(std::int64_t layers, std::int64_t chunks, std::int64_t per,
                            std::int64_t here, std::int64_t most) {
   return std::min(layers * chunks, (most - here) / per + 2 * layers + 4);
@@ -63,15 +64,15 @@ std::int64_t places_needed(std::int64_t layers, std::int64_t chunks, std::int64_
 
 std::int64_t least_device_bytes(const SequenceLayout& layout, const StepSchedule& schedule,
                                 const KvShape& shape) {
-  const Needed least = largest_use(layout, schedule);
+  const Needed least = largest_access(layout, schedule);
   return least.kv * shape.page_bytes() + least.gradients * shape.gradient_page_bytes();
 }
 
 std::int64_t streaming_device_bytes(const SequenceLayout& layout, const StepSchedule& schedule,
                                     const KvShape& shape) {
-  const Needed least = largest_use(layout, schedule);
-  return std::min(kUsesAtOnce * least.kv, schedule.peak_kv_pages) * shape.page_bytes() +
-         std::min(kUsesAtOnce * least.gradients, schedule.peak_gradient_pages) *
+  const Needed least = largest_access(layout, schedule);
+  return std::min(kAccessesAtOnce * least.kv, schedule.peak_kv_pages) * shape.page_bytes() +
+         std::min(kAccessesAtOnce * least.gradients, schedule.peak_gradient_pages) *
              shape.gradient_page_bytes();
 }
 
@@ -81,13 +82,13 @@ PageSpread spread_pages(const SequenceLayout& layout, const StepSchedule& schedu
                      all = schedule.peak_kv_pages * kv_page +
                            schedule.peak_gradient_pages * gradient_page;
   PageSpread spread;
-  KvRoom& room = spread.room;
-  room.logical_pages = layout.pages();
-  room.pages_per_chunk = std::min(layout.chunk_tokens / layout.page_tokens, layout.pages());
-  room.kv_pages = schedule.peak_kv_pages;
-  room.gradient_pages = schedule.peak_gradient_pages;
+  KvCapacity& capacity = spread.capacity;
+  capacity.logical_pages = layout.pages();
+  capacity.pages_per_group = std::min(layout.chunk_tokens / layout.page_tokens, layout.pages());
+  capacity.kv_pages = schedule.peak_kv_pages;
+  capacity.gradient_pages = schedule.peak_gradient_pages;
   if (budget.device != PageBudget::kAll && budget.device < all) {
-    const Needed least = largest_use(layout, schedule);
+    const Needed least = largest_access(layout, schedule);
     const std::int64_t needed = least.kv * kv_page + least.gradients * gradient_page,
                        streaming = streaming_device_bytes(layout, schedule, shape);
     if (budget.device < needed)
@@ -98,14 +99,14 @@ PageSpread spread_pages(const SequenceLayout& layout, const StepSchedule& schedu
           "raise memory.gpu (--page-memory in bench step), shorten the context, or make the chunk "
           "smaller");
     // Room to compute, come and leave at once for both kinds first.
-    const Needed most{room.kv_pages, room.gradient_pages},
-        streams{std::min(kUsesAtOnce * least.kv, most.kv),
-                std::min(kUsesAtOnce * least.gradients, most.gradients)};
+    const Needed most{capacity.kv_pages, capacity.gradient_pages},
+        streams{std::min(kAccessesAtOnce * least.kv, most.kv),
+                std::min(kAccessesAtOnce * least.gradients, most.gradients)};
     if (budget.device < streaming) {
       const double share = static_cast<double>(budget.device - needed) /
                            static_cast<double>(std::max<std::int64_t>(1, streaming - needed));
-      room.kv_pages = between(least.kv, streams.kv, share);
-      room.gradient_pages = between(least.gradients, streams.gradients, share);
+      capacity.kv_pages = between(least.kv, streams.kv, share);
+      capacity.gradient_pages = between(least.gradients, streams.gradients, share);
     } else {
       // Then the smaller kind stays: few bytes save many copies.
       std::int64_t rest = budget.device - streaming;
@@ -115,32 +116,33 @@ PageSpread spread_pages(const SequenceLayout& layout, const StepSchedule& schedu
         return from + pages;
       };
       const bool kv_first = most.kv * kv_page <= most.gradients * gradient_page;
-      if (kv_first) room.kv_pages = grow(streams.kv, most.kv, kv_page);
-      room.gradient_pages = grow(streams.gradients, most.gradients, gradient_page);
-      if (!kv_first) room.kv_pages = grow(streams.kv, most.kv, kv_page);
+      if (kv_first) capacity.kv_pages = grow(streams.kv, most.kv, kv_page);
+      capacity.gradient_pages = grow(streams.gradients, most.gradients, gradient_page);
+      if (!kv_first) capacity.kv_pages = grow(streams.kv, most.kv, kv_page);
     }
   }
-  spread.kv_bytes = room.kv_pages * kv_page;
-  spread.gradient_bytes = room.gradient_pages * gradient_page;
+  spread.kv_bytes = capacity.kv_pages * kv_page;
+  spread.gradient_bytes = capacity.gradient_pages * gradient_page;
 
   // What does not fit on the device needs a place: in host memory first, then on the disk.
   std::int64_t host_left = budget.host;
-  const auto place = [&](AwayRoom& away, std::int64_t page_bytes, std::int64_t here,
+  const auto place = [&](OffloadCapacity& offload, std::int64_t page_bytes, std::int64_t here,
                          std::int64_t most) {
     if (here == most) return;
-    const std::int64_t per = room.pages_per_chunk, block_bytes = per * page_bytes,
-                       blocks = places_needed(shape.layers, layout.chunks(), per, here, most);
-    away.disk_directory = budget.disk_directory;
-    away.host_blocks =
-        host_left == PageBudget::kAll ? blocks : std::min(blocks, host_left / block_bytes);
-    away.disk_blocks = blocks - away.host_blocks;
-    if (host_left != PageBudget::kAll) host_left -= away.host_blocks * block_bytes;
-    spread.host_bytes += away.host_blocks * block_bytes;
-    spread.disk_bytes += away.disk_blocks * block_bytes;
-    if (away.disk_blocks > 0) spread.host_bytes += away.disk_buffers * block_bytes;
+    const std::int64_t per = capacity.pages_per_group, group_bytes = per * page_bytes,
+                       groups = places_needed(shape.layers, layout.chunks(), per, here, most);
+    offload.disk_directory = budget.disk_directory;
+    offload.host_records =
+        host_left == PageBudget::kAll ? groups : std::min(groups, host_left / group_bytes);
+    offload.disk_records = groups - offload.host_records;
+    if (host_left != PageBudget::kAll) host_left -= offload.host_records * group_bytes;
+    spread.host_bytes += offload.host_records * group_bytes;
+    spread.disk_bytes += offload.disk_records * group_bytes;
+    if (offload.disk_records > 0) spread.host_bytes += offload.disk_buffers * group_bytes;
   };
-  place(room.kv_away, kv_page, room.kv_pages, schedule.peak_kv_pages);
-  place(room.gradient_away, gradient_page, room.gradient_pages, schedule.peak_gradient_pages);
+  place(capacity.kv_offload, kv_page, capacity.kv_pages, schedule.peak_kv_pages);
+  place(capacity.gradient_offload, gradient_page, capacity.gradient_pages,
+        schedule.peak_gradient_pages);
   if (budget.disk != PageBudget::kAll && spread.disk_bytes > budget.disk)
     throw Error(
         fmt::format("pages beyond the device need {}: {} of it fit in host memory, and {} are "

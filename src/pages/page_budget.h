@@ -17,7 +17,7 @@ struct PageBudget {
 };
 
 struct PageSpread {
-  KvRoom room;
+  KvCapacity capacity;
   std::int64_t kv_bytes = 0, gradient_bytes = 0;  // on the device
   std::int64_t host_bytes = 0, disk_bytes = 0;
 };

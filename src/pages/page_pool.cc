@@ -28,7 +28,7 @@ std::int32_t PagePool::take(std::int64_t preferred) {
   return static_cast<std::int32_t>(slot);
 }
 
-std::int64_t PagePool::find_run(std::int64_t count, std::int64_t room,
+std::int64_t PagePool::find_run(std::int64_t count, std::int64_t longer,
                                 std::int64_t preferred) const {
   const auto is_free = [&](std::int64_t slot) { return !taken_[static_cast<std::size_t>(slot)]; };
   if (preferred >= 0 && preferred + count <= capacity_) {
@@ -39,7 +39,7 @@ std::int64_t PagePool::find_run(std::int64_t count, std::int64_t room,
   std::int64_t first = -1, run = 0;
   for (std::int64_t slot = lowest_free_; slot < capacity_; ++slot) {
     run = is_free(slot) ? run + 1 : 0;
-    if (run == room) return slot - room + 1;
+    if (run == longer) return slot - longer + 1;
     if (run == count && first < 0) first = slot - count + 1;
   }
   return first;

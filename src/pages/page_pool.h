@@ -19,9 +19,9 @@ class PagePool {
   // A slot whose content is undefined: `preferred` where that one is free, else the lowest free
   // one. The schedule said how many are needed, so an empty pool is a broken invariant.
   std::int32_t take(std::int64_t preferred = 0);
-  // Where `count` free slots lie one after another: at `preferred`, else where `room` of them do,
+  // Where `count` free slots lie one after another: at `preferred`, else where `longer` of them do,
   // else the first. -1 where nowhere.
-  std::int64_t find_run(std::int64_t count, std::int64_t room, std::int64_t preferred) const;
+  std::int64_t find_run(std::int64_t count, std::int64_t longer, std::int64_t preferred) const;
   // The slot must be taken.
   void give(std::int32_t slot);
 

@@ -1,80 +1,115 @@
 #include "pages/residency.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "base/error.h"
 
 namespace longstride {
 
-Residency::Residency(std::int64_t layers, std::int64_t chunks)
-    : chunks_(chunks),
-      states_(static_cast<std::size_t>(layers * chunks)),
-      offsets_(states_.size() + 1) {}
+Residency::Residency(std::int64_t layers, std::int64_t logical_pages, std::int64_t pages_per_group)
+    : per_(pages_per_group),
+      groups_((logical_pages + per_ - 1) / per_),
+      states_(static_cast<std::size_t>(layers * groups_)) {}
 
-template <class F>
-void Residency::for_blocks(const BlockUse& use, const F& f) const {
-  for (std::int64_t chunk = use.first_chunk; chunk <= use.last_chunk; ++chunk)
-    f(index({use.layer, chunk}));
+void Residency::begin(AccessList accesses) {
+  LS_CHECK(here_.empty(), "{} groups of the last sequence", here_.size());
+  LS_CHECK(
+      accesses.pages_end() <= groups_ * per_ && accesses.layers() * groups_ == std::ssize(states_),
+      "accesses of {} layers up to page {}, and {} groups of {} pages", accesses.layers(),
+      accesses.pages_end(), states_.size(), per_);
+  accesses_ = std::move(accesses);
+  begun_ = 0;
+  std::fill(states_.begin(), states_.end(), State{});
+  // The first access of each group. `open[i]`: a group from i on that may have none yet.
+  std::vector<std::uint32_t> open(states_.size() + 1);
+  std::iota(open.begin(), open.end(), 0u);
+  accesses_.for_entries(
+      [&](std::int64_t layer, PageRun pages, std::int64_t length, AccessList::Found found) {
+        const std::size_t end = index({layer, (pages.end - 1) / per_}) + 1;
+        const auto skip = [&](std::size_t i) {
+          while (open[i] != i) i = open[i] = open[open[i]];
+          return i;
+        };
+        for (std::size_t i = skip(index({layer, pages.begin / per_})); i < end; i = skip(i)) {
+          const std::int64_t group = static_cast<std::int64_t>(i) - layer * groups_,
+                             before = std::max<std::int64_t>(0, group * per_ - pages.begin);
+          states_[i].next = {found.number + before / length, found.entry};
+          open[i] = static_cast<std::uint32_t>(i + 1);
+        }
+      });
 }
 
-void Residency::begin(std::span<const BlockUse> uses) {
-  LS_CHECK(here_.empty(), "{} blocks of the last sequence", here_.size());
-  LS_CHECK(uses.size() < std::numeric_limits<std::uint32_t>::max(), "{} uses", uses.size());
-  uses_.assign(uses.begin(), uses.end());
-  std::fill(offsets_.begin(), offsets_.end(), 0);
-  for (const BlockUse& use : uses_) for_blocks(use, [&](std::size_t i) { ++offsets_[i + 1]; });
-  for (std::size_t i = 1; i < offsets_.size(); ++i) offsets_[i] += offsets_[i - 1];
-  times_.resize(offsets_.back());
-  for (std::size_t i = 0; i < states_.size(); ++i) states_[i] = {.next = offsets_[i]};
-  for (std::size_t number = 0; number < uses_.size(); ++number)
-    for_blocks(uses_[number], [&](std::size_t i) {
-      times_[states_[i].next++] = static_cast<std::uint32_t>(number);
-    });
-  for (std::size_t i = 0; i < states_.size(); ++i) states_[i].next = offsets_[i];
+void Residency::set_next(std::size_t group, AccessList::Found next) {
+  State& s = states_[group];
+  if (s.is_here) {
+    auto node = here_.extract({s.next.number, group});  // no allocation
+    node.value().first = next.number;
+    here_.insert(std::move(node));
+  }
+  s.next = next;
 }
 
-std::int64_t Residency::next_of(std::size_t block) const {
-  const std::size_t next = states_[block].next;
-  return next == offsets_[block + 1] ? kNever : times_[next];
+void Residency::resolve(std::int64_t number, const PageSet& pages) {
+  LS_CHECK(number >= begun_, "access {} has begun, of {}", number, begun_);
+  LS_CHECK(pages.hull().end <= groups_ * per_, "page {} of {}", pages.hull().end, groups_ * per_);
+  accesses_.resolve(number, pages);
+  const std::int64_t layer = accesses_.at(number).layer;
+  for_groups(pages, per_, [&](std::int64_t group) {
+    const std::size_t i = index({layer, group});
+    if (states_[i].next.number > number) set_next(i, accesses_.found(number));
+  });
 }
 
 void Residency::pin(std::int64_t number) {
-  for_blocks(uses_.at(static_cast<std::size_t>(number)), [&](std::size_t i) {
+  const PageAccess access = accesses_.at(number);
+  LS_CHECK(!access.late, "access {} begins without its pages", number);
+  for_groups(access.pages, per_, [&](std::int64_t group) {
+    const std::size_t i = index({access.layer, group});
     State& s = states_[i];
-    LS_CHECK(next_of(i) == number, "use {} begins, and {} is next", number, next_of(i));
-    if (s.is_here) here_.erase({next_of(i), i});
-    ++s.next;
-    if (s.is_here) here_.emplace(next_of(i), i);
+    LS_CHECK(s.next.number == number, "access {} begins, and {} is next", number, s.next.number);
+    set_next(i, accesses_.next(pages_of(group), number + 1, s.next.entry));
     ++s.pins;
   });
+  begun_ = number + 1;
 }
 
 void Residency::unpin(std::int64_t number) {
-  for_blocks(uses_.at(static_cast<std::size_t>(number)), [&](std::size_t i) {
-    LS_CHECK(states_[i].pins > 0, "use {} has ended", number);
-    --states_[i].pins;
+  const PageAccess access = accesses_.at(number);
+  for_groups(access.pages, per_, [&](std::int64_t group) {
+    State& s = states_[index({access.layer, group})];
+    LS_CHECK(s.pins > 0, "access {} has ended", number);
+    --s.pins;
   });
 }
 
-void Residency::arrive(Block block) {
-  const std::size_t i = index(block);
-  LS_CHECK(!states_.at(i).is_here, "layer {} chunk {} is here", block.layer, block.chunk);
-  states_[i].is_here = true;
-  here_.emplace(next_of(i), i);
+void Residency::arrive(PageGroup group) {
+  State& s = states_.at(index(group));
+  LS_CHECK(!s.is_here, "layer {} group {} is here", group.layer, group.index);
+  s.is_here = true;
+  here_.emplace(s.next.number, index(group));
 }
 
-void Residency::leave(Block block) {
-  const std::size_t i = index(block);
-  LS_CHECK(states_.at(i).is_here, "layer {} chunk {} is not here", block.layer, block.chunk);
-  states_[i].is_here = false;
-  here_.erase({next_of(i), i});
+void Residency::leave(PageGroup group) {
+  State& s = states_.at(index(group));
+  LS_CHECK(s.is_here, "layer {} group {} is not here", group.layer, group.index);
+  s.is_here = false;
+  here_.erase({s.next.number, index(group)});
 }
 
-std::optional<Block> Residency::victim(std::int64_t than) const {
+std::optional<PageGroup> Residency::victim(std::int64_t than) const {
   for (auto at = here_.rbegin(); at != here_.rend() && at->first > than; ++at) {
     if (states_[at->second].pins > 0) continue;
     const auto i = static_cast<std::int64_t>(at->second);
-    return Block{i / chunks_, i % chunks_};
+    return PageGroup{i / groups_, i % groups_};
   }
   return std::nullopt;
+}
+
+std::int64_t Residency::bytes() const {
+  constexpr std::size_t kNode = 64;  // of a set, with what the allocator adds
+  return accesses_.bytes() +
+         static_cast<std::int64_t>(states_.capacity() * sizeof(State) + here_.size() * kNode);
 }
 
 }  // namespace longstride

@@ -8,9 +8,18 @@
 namespace longstride {
 namespace {
 
+// Computing: the pages have come; what the new pages' slots held has left.
+const WaitSite kAccessAfterFetch{"pages/access-after-fetch"};
+const WaitSite kCreateAfterEviction{"pages/create-after-eviction"};
+// From host: nobody computes on what the slots held; it has left.
+const WaitSite kFetchAfterAccess{"pages/fetch-after-access"};
+const WaitSite kFetchAfterEviction{"pages/fetch-after-eviction"};
+// To host: what is computed on the pages is done.
+const WaitSite kEvictAfterAccess{"pages/evict-after-access"};
+
 constexpr std::int32_t kNone = -1;
-// Blocks on disk are asked for that many uses before their time, if there are buffers.
-constexpr std::int64_t kReadAheadUses = 64;
+// Groups on disk are asked for that many accesses before their time, if there are buffers.
+constexpr std::int64_t kReadAheadAccesses = 64;
 
 }  // namespace
 
@@ -19,291 +28,305 @@ TieredPages::TieredPages(Device& device, Mover* mover, const TieredShape& shape,
     : device_(device),
       mover_(mover),
       shape_(shape),
-      chunks_((shape.logical_pages + shape.pages_per_chunk - 1) / shape.pages_per_chunk),
+      groups_per_layer_((shape.logical_pages + shape.pages_per_group - 1) / shape.pages_per_group),
       pool_(device, shape.page_bytes, shape.capacity, what),
-      away_(device, mover, shape.page_bytes, shape.pages_per_chunk, shape.away, what),
-      residency_(shape.layers, chunks_),
+      offload_(device, mover,
+               {.bytes = shape.page_bytes * shape.pages_per_group,
+                .most_pieces = shape.pages_per_group,
+                .what = what,
+                .what_on_host = what + " in host memory"},
+               shape.offload),
+      residency_(shape.layers, shape.logical_pages, shape.pages_per_group),
       slots_(static_cast<std::size_t>(shape.layers),
              std::vector<std::int32_t>(static_cast<std::size_t>(shape.logical_pages), kNone)),
       exists_(static_cast<std::size_t>(shape.layers),
               std::vector<bool>(static_cast<std::size_t>(shape.logical_pages))),
-      blocks_(static_cast<std::size_t>(shape.layers * chunks_)),
-      slot_marks_(static_cast<std::size_t>(shape.capacity)) {
-  LS_CHECK((mover == nullptr) == (shape.away.blocks() == 0), "{}: {} places off the device", what,
-           shape.away.blocks());
+      groups_(static_cast<std::size_t>(shape.layers * groups_per_layer_)),
+      slot_fences_(static_cast<std::size_t>(shape.capacity)) {
+  LS_CHECK((mover == nullptr) == (shape.offload.records() == 0), "{}: {} places off the device",
+           what, shape.offload.records());
 }
 
-PageRun TieredPages::pages_of(std::int64_t chunk) const {
-  return {chunk * shape_.pages_per_chunk,
-          std::min((chunk + 1) * shape_.pages_per_chunk, shape_.logical_pages)};
-}
-
-BlockUse TieredPages::blocks_of(const PageUse& use) const {
-  return {use.layer, use.pages.begin / shape_.pages_per_chunk,
-          (use.pages.end - 1) / shape_.pages_per_chunk};
+PageRun TieredPages::pages_of(PageGroup group) const {
+  return {group.index * shape_.pages_per_group,
+          std::min((group.index + 1) * shape_.pages_per_group, shape_.logical_pages)};
 }
 
 template <class F>
-void TieredPages::for_blocks(const PageUse& use, const F& f) const {
-  const BlockUse blocks = blocks_of(use);
-  for (std::int64_t chunk = blocks.first_chunk; chunk <= blocks.last_chunk; ++chunk)
-    f(Block{use.layer, chunk});
+void TieredPages::for_groups_of(const PageAccess& access, const F& f) const {
+  for_groups(access.pages, shape_.pages_per_group, [&](std::int64_t index) {
+    f(PageGroup{access.layer, index});
+  });
 }
 
-void TieredPages::begin(std::vector<PageUse> uses) {
-  uses_ = std::move(uses);
-  std::vector<BlockUse> blocks;
-  blocks.reserve(uses_.size());
-  std::int64_t largest = 0;
-  for (const PageUse& use : uses_) {
-    LS_CHECK(use.layer >= 0 && use.layer < shape_.layers && use.pages.begin >= 0 &&
-                 use.pages.size() > 0 && use.pages.end <= shape_.logical_pages,
-             "layer {} pages {} to {}", use.layer, use.pages.begin, use.pages.end);
-    blocks.push_back(blocks_of(use));
-    largest = std::max(largest, use.pages.size());
-  }
-  residency_.begin(blocks);
+void TieredPages::begin(AccessList accesses) {
+  LS_CHECK(accesses.pages_end() <= shape_.logical_pages, "page {} of {}", accesses.pages_end(),
+           shape_.logical_pages);
+  residency_.begin(std::move(accesses));
   next_ = read_ahead_ = 0;
-  // While one use is computed another comes, and one that was before it leaves.
-  look_ahead_ = 2 * largest;
+}
+
+void TieredPages::resolve(std::int64_t number, const PageSet& pages) {
+  LS_CHECK(pages.hull().end <= shape_.logical_pages, "page {} of {}", pages.hull().end,
+           shape_.logical_pages);
+  residency_.resolve(number, pages);
+  read_ahead_ = std::min(read_ahead_, number);
+  if (mover_ == nullptr || next_ == 0) return;
+  prefetch(next_ - 1);
+  read_ahead(next_ - 1);
 }
 
 void TieredPages::enter(std::int64_t number) {
-  LS_CHECK(number == next_, "use {} begins, and {} is next", number, next_);
-  const PageUse& use = uses_.at(static_cast<std::size_t>(number));
-  // None of its blocks makes room for another.
-  for_blocks(use, [&](Block block) {
-    const bool done = bring(block, use, number);
-    LS_CHECK(done, "use {} of {} pages, and room for {}", number, use.pages.size(),
+  LS_CHECK(number == next_, "access {} begins, and {} is next", number, next_);
+  const PageAccess access = residency_.accesses().at(number);
+  // None of its groups is evicted for another.
+  for_groups_of(access, [&](PageGroup group) {
+    const bool done = bring(group, access, number);
+    LS_CHECK(done, "access {} of {} pages, and a capacity of {}", number, access.pages.size(),
              shape_.capacity);
   });
   residency_.pin(number);
   ++next_;
-  for_blocks(use, [&](Block block) {
-    BlockState& s = state(block);
-    wait(Lane::kCompute, s.marks.of(Lane::kFromHost), WaitSite::kUseAfterFetch);
-    if (use.changes) s.copy_is_right = false;
+  for_groups_of(access, [&](PageGroup group) {
+    GroupState& s = state(group);
+    wait(Lane::kCompute, s.fences.of(Lane::kFromHost), kAccessAfterFetch);
+    if (access.changes) s.copy_is_right = false;
   });
-  if (use.creates) create(use);
+  if (access.creates) create(access);
   if (mover_ == nullptr) return;
-  tell_mover(use);
-  look_ahead(number);
+  tell_mover(access);
+  prefetch(number);
+  read_ahead(number);
 }
 
 void TieredPages::leave(std::int64_t number) {
   residency_.unpin(number);
   if (mover_ == nullptr) return;
-  const PageUse& use = uses_[static_cast<std::size_t>(number)];
-  tell_mover(use);
-  const Mark mark = mover_->mark(Lane::kCompute);
-  for_blocks(use, [&](Block block) { state(block).marks.set(mark); });
+  const PageAccess access = residency_.accesses().at(number);
+  tell_mover(access);
+  const Fence fence = mover_->fence(Lane::kCompute);
+  for_groups_of(access, [&](PageGroup group) { state(group).fences.set(fence); });
 }
 
-void TieredPages::tell_mover(const PageUse& use) {
-  for_blocks(use, [&](Block block) {
-    for (const PagePiece& p : pieces_of(block))
-      mover_->computing_on(p.device, p.count * shape_.page_bytes, use.changes);
+void TieredPages::tell_mover(const PageAccess& access) {
+  for_groups_of(access, [&](PageGroup group) {
+    for (const OffloadPiece& p : pieces_of(group))
+      mover_->computing_on(p.device, p.bytes, access.changes);
   });
 }
 
-void TieredPages::look_ahead(std::int64_t number) {
+void TieredPages::prefetch(std::int64_t number) {
+  const AccessList& accesses = residency_.accesses();
+  // While one access is computed another comes, and one that was before it leaves.
+  const std::int64_t most = 2 * accesses.largest();
   std::int64_t pages = 0;
-  bool room = true;
-  for (std::int64_t ahead = number + 1; ahead < static_cast<std::int64_t>(uses_.size()); ++ahead) {
-    const PageUse& use = uses_[static_cast<std::size_t>(ahead)];
-    pages += use.pages.size();
-    if (!room || pages > look_ahead_) break;
-    for_blocks(use, [&](Block block) { room = room && bring(block, use, ahead); });
+  bool fits = true;
+  for (std::int64_t ahead = number + 1; fits && ahead < accesses.size(); ++ahead) {
+    const PageAccess access = accesses.at(ahead);
+    pages += access.pages.size();
+    if (pages > most) break;
+    for_groups_of(access, [&](PageGroup group) { fits = fits && bring(group, access, ahead); });
   }
-  if (shape_.away.disk_blocks == 0) return;
-  bool buffers = true;
+}
+
+void TieredPages::read_ahead(std::int64_t number) {
+  if (shape_.offload.disk_records == 0) return;
+  const AccessList& accesses = residency_.accesses();
   read_ahead_ = std::max(read_ahead_, number + 1);
-  const std::int64_t end =
-      std::min(number + kReadAheadUses, static_cast<std::int64_t>(uses_.size()));
-  for (; buffers && read_ahead_ < end; ++read_ahead_) {
-    for_blocks(uses_[static_cast<std::size_t>(read_ahead_)], [&](Block block) {
-      const BlockState& s = state(block);
-      if (buffers && s.is_away) buffers = away_.read_ahead(s.place);
+  const std::int64_t end = std::min(number + kReadAheadAccesses, accesses.size());
+  for (; read_ahead_ < end; ++read_ahead_) {
+    bool buffers = true;
+    for_groups_of(accesses.at(read_ahead_), [&](PageGroup group) {
+      const GroupState& s = state(group);
+      if (buffers && s.is_offloaded) buffers = offload_.read_ahead(s.place);
     });
     if (!buffers) break;
   }
 }
 
-bool TieredPages::bring(Block block, const PageUse& use, std::int64_t number) {
-  const BlockState& s = state(block);
-  std::int64_t count = s.is_away ? s.pages : 0;
-  if (use.creates) {
-    const PageRun all = pages_of(block.chunk);
-    for (std::int64_t page = std::max(all.begin, use.pages.begin);
-         page < std::min(all.end, use.pages.end); ++page)
-      count += !exists(block.layer, page) && slot(block.layer, page) == kNone ? 1 : 0;
-  }
+bool TieredPages::bring(PageGroup group, const PageAccess& access, std::int64_t number) {
+  const GroupState& s = state(group);
+  std::int64_t count = s.is_offloaded ? s.pages : 0;
+  if (access.creates)
+    access.pages.for_runs_in(pages_of(group), [&](PageRun run) {
+      for (std::int64_t page = run.begin; page < run.end; ++page)
+        count += !exists(group.layer, page) && slot(group.layer, page) == kNone ? 1 : 0;
+    });
   if (count == 0) return true;
-  if (!make_room(count, number)) return false;
-  const bool was_away = s.is_away;
-  take_slots(block, use, count);
-  if (was_away) fetch(block);
+  if (!free_slots(count, number)) return false;
+  const bool was_offloaded = s.is_offloaded;
+  take_slots(group, access, count);
+  if (was_offloaded) fetch(group);
   return true;
 }
 
-bool TieredPages::make_room(std::int64_t pages, std::int64_t number) {
+bool TieredPages::free_slots(std::int64_t pages, std::int64_t number) {
   while (pool_.capacity() - pool_.in_use() < pages) {
-    const std::optional<Block> block = residency_.victim(number);
-    if (!block) return false;
-    evict(*block);
+    const std::optional<PageGroup> group = residency_.victim(number);
+    if (!group) return false;
+    evict(*group);
   }
   return true;
 }
 
-void TieredPages::take_slots(Block block, const PageUse& use, std::int64_t count) {
-  BlockState& s = state(block);
-  const PageRun all = pages_of(block.chunk);
-  // Attention over long runs likes a use's pages one after another: behind the page before, or
-  // where all that follow find room too.
-  std::int64_t preferred = -1;
-  if (shape_.away.blocks() == 0) {
+// Attention over long runs likes an access's pages one after another: behind the page before, or
+// where all that follow fit too.
+std::int64_t TieredPages::preferred_slot(PageGroup group, const PageAccess& access) {
+  const PageRun all = pages_of(group);
+  if (shape_.offload.records() == 0) {
+    // A group that is created in several accesses goes on where the last one ended.
+    const std::int64_t begin = access.pages.hull().begin;
+    if (begin > all.begin && slot(group.layer, begin - 1) != kNone)
+      return slot(group.layer, begin - 1) + 1;
     const std::int64_t per_layer = pool_.capacity() / shape_.layers;
-    preferred = per_layer == 0 ? -1 : block.layer * per_layer + all.begin % per_layer;
-  } else if (all.begin > use.pages.begin && slot(block.layer, all.begin - 1) != kNone) {
-    preferred = slot(block.layer, all.begin - 1) + 1;
+    return per_layer == 0 ? -1 : group.layer * per_layer + all.begin % per_layer;
   }
-  std::int64_t at = pool_.find_run(count, std::max(count, use.pages.end - all.begin), preferred);
+  if (all.begin > access.pages.hull().begin && slot(group.layer, all.begin - 1) != kNone)
+    return slot(group.layer, all.begin - 1) + 1;
+  return -1;
+}
+
+void TieredPages::take_slots(PageGroup group, const PageAccess& access, std::int64_t count) {
+  GroupState& s = state(group);
+  const PageRun all = pages_of(group);
+  std::int64_t at = pool_.find_run(count, std::max(count, access.pages.hull().end - all.begin),
+                                   preferred_slot(group, access));
   const bool was_here = s.slots > 0;
   for (std::int64_t page = all.begin; page < all.end; ++page) {
-    const bool wanted = exists(block.layer, page)
-                            ? s.is_away
-                            : use.creates && page >= use.pages.begin && page < use.pages.end;
-    if (!wanted || slot(block.layer, page) != kNone) continue;
+    const bool wanted =
+        exists(group.layer, page) ? s.is_offloaded : access.creates && access.pages.contains(page);
+    if (!wanted || slot(group.layer, page) != kNone) continue;
     const std::int32_t taken = pool_.take(at);
     at = taken + 1;
-    slot(block.layer, page) = taken;
-    s.marks.join(slot_marks_[static_cast<std::size_t>(taken)]);
+    slot(group.layer, page) = taken;
+    s.fences.join(slot_fences_[static_cast<std::size_t>(taken)]);
     ++s.slots;
   }
-  if (!was_here) residency_.arrive(block);
+  if (!was_here) residency_.arrive(group);
 }
 
-const std::vector<PagePiece>& TieredPages::pieces_of(Block block) {
+const std::vector<OffloadPiece>& TieredPages::pieces_of(PageGroup group) {
   pieces_.clear();
-  const PageRun pages = pages_of(block.chunk);
+  const PageRun pages = pages_of(group);
   for (std::int64_t page = pages.begin; page < pages.end; ++page) {
-    const std::int32_t at = slot(block.layer, page);
-    if (at == kNone || !exists(block.layer, page)) continue;
+    const std::int32_t at = slot(group.layer, page);
+    if (at == kNone || !exists(group.layer, page)) continue;
     std::byte* const device = pool_.page(at);
-    const std::int64_t in_block = page - pages.begin;
-    if (!pieces_.empty() && pieces_.back().page + pieces_.back().count == in_block &&
-        pieces_.back().device + pieces_.back().count * shape_.page_bytes == device)
-      ++pieces_.back().count;
+    const std::int64_t offset = (page - pages.begin) * shape_.page_bytes;
+    if (!pieces_.empty() && pieces_.back().offset + pieces_.back().bytes == offset &&
+        pieces_.back().device + pieces_.back().bytes == device)
+      pieces_.back().bytes += shape_.page_bytes;
     else
-      pieces_.push_back({in_block, 1, device});
+      pieces_.push_back({offset, shape_.page_bytes, device});
   }
   return pieces_;
 }
 
-void TieredPages::evict(Block block) {
-  BlockState& s = state(block);
-  LS_CHECK(mover_ != nullptr, "layer {} chunk {} has to leave, and has nowhere to go", block.layer,
-           block.chunk);
+void TieredPages::evict(PageGroup group) {
+  GroupState& s = state(group);
+  LS_CHECK(mover_ != nullptr, "layer {} group {} is evicted, and has nowhere to go", group.layer,
+           group.index);
   if (s.pages > 0) {
     if (s.place < 0) s.place = take_place();
     if (!s.copy_is_right) {
-      wait(Lane::kToHost, s.marks.of(Lane::kCompute), WaitSite::kEvictAfterUse);
-      away_.write(s.place, pieces_of(block));
-      s.marks.set(mover_->mark(Lane::kToHost));
+      wait(Lane::kToHost, s.fences.of(Lane::kCompute), kEvictAfterAccess);
+      s.fences.set(offload_.write(s.place, pieces_of(group)));
     }
-    s.is_away = s.copy_is_right = true;
+    s.is_offloaded = s.copy_is_right = true;
   }
-  residency_.leave(block);
-  give_slots(block);
+  residency_.leave(group);
+  give_slots(group, pages_of(group));
 }
 
 std::int64_t TieredPages::take_place() {
-  if (!away_.has_room()) {
-    // A block that is here keeps its place only as long as no other needs one.
-    const auto found = std::find_if(blocks_.begin(), blocks_.end(),
-                                    [](const BlockState& b) { return b.place >= 0 && !b.is_away; });
-    LS_CHECK(found != blocks_.end(), "{} places, all of blocks that are away",
-             shape_.away.blocks());
-    away_.give(std::exchange(found->place, -1));
+  if (!offload_.has_free()) {
+    // A group that is here keeps its place only as long as no other needs one.
+    const auto found = std::find_if(groups_.begin(), groups_.end(), [](const GroupState& g) {
+      return g.place >= 0 && !g.is_offloaded;
+    });
+    LS_CHECK(found != groups_.end(), "{} places, all of groups that are offloaded",
+             shape_.offload.records());
+    offload_.give(std::exchange(found->place, -1));
     found->copy_is_right = false;
   }
-  return away_.take();
+  return offload_.take();
 }
 
-void TieredPages::give_slots(Block block) {
-  BlockState& s = state(block);
-  const PageRun pages = pages_of(block.chunk);
+void TieredPages::give_slots(PageGroup group, PageRun pages) {
+  GroupState& s = state(group);
   for (std::int64_t page = pages.begin; page < pages.end; ++page)
-    if (std::int32_t& at = slot(block.layer, page); at != kNone) {
-      slot_marks_[static_cast<std::size_t>(at)] = s.marks;
+    if (std::int32_t& at = slot(group.layer, page); at != kNone) {
+      slot_fences_[static_cast<std::size_t>(at)] = s.fences;
       pool_.give(at);
       at = kNone;
+      --s.slots;
     }
-  s.slots = 0;
-  s.marks = {};
+  if (s.slots == 0) s.fences = {};
 }
 
-void TieredPages::fetch(Block block) {
-  BlockState& s = state(block);
-  wait(Lane::kFromHost, s.marks.of(Lane::kCompute), WaitSite::kFetchAfterUse);
-  wait(Lane::kFromHost, s.marks.of(Lane::kToHost), WaitSite::kFetchAfterEviction);
-  away_.read(s.place, pieces_of(block));
-  s.marks.set(mover_->mark(Lane::kFromHost));
-  s.is_away = false;
+void TieredPages::fetch(PageGroup group) {
+  GroupState& s = state(group);
+  wait(Lane::kFromHost, s.fences.of(Lane::kCompute), kFetchAfterAccess);
+  wait(Lane::kFromHost, s.fences.of(Lane::kToHost), kFetchAfterEviction);
+  s.fences.set(offload_.read(s.place, pieces_of(group)));
+  s.is_offloaded = false;
 }
 
-void TieredPages::create(const PageUse& use) {
+void TieredPages::create(const PageAccess& access) {
   PageRun fresh{0, 0};  // slots that lie side by side are zeroed at once
   const auto zero = [&] {
-    if (use.zeroed && fresh.size() > 0)
+    if (access.zeroed && fresh.size() > 0)
       device_.zero(pool_.page(static_cast<std::int32_t>(fresh.begin)),
                    fresh.size() * pool_.page_bytes());
   };
-  for_blocks(use, [&](Block block) {
-    BlockState& s = state(block);
-    const PageRun all = pages_of(block.chunk);
+  for_groups_of(access, [&](PageGroup group) {
+    GroupState& s = state(group);
     bool waited = false;
-    for (std::int64_t page = std::max(all.begin, use.pages.begin);
-         page < std::min(all.end, use.pages.end); ++page) {
-      if (exists(block.layer, page)) {
-        LS_CHECK(!use.all_new, "layer {} page {} exists already", block.layer, page);
-        continue;
+    const auto add = [&](std::int64_t page) {
+      if (exists(group.layer, page)) {
+        LS_CHECK(!access.all_new, "layer {} page {} exists already", group.layer, page);
+        return;
       }
       if (!std::exchange(waited, true))
-        wait(Lane::kCompute, s.marks.of(Lane::kToHost), WaitSite::kCreateAfterEviction);
-      exists_[static_cast<std::size_t>(block.layer)][static_cast<std::size_t>(page)] = true;
+        wait(Lane::kCompute, s.fences.of(Lane::kToHost), kCreateAfterEviction);
+      exists_[static_cast<std::size_t>(group.layer)][static_cast<std::size_t>(page)] = true;
       ++s.pages;
       s.copy_is_right = false;
-      const std::int32_t at = slot(block.layer, page);
+      const std::int32_t at = slot(group.layer, page);
       if (at != fresh.end) {
         zero();
         fresh = {at, at};
       }
       ++fresh.end;
-    }
+    };
+    access.pages.for_runs_in(pages_of(group), [&](PageRun run) {
+      for (std::int64_t page = run.begin; page < run.end; ++page) add(page);
+    });
   });
   zero();
 }
 
 void TieredPages::release(std::int64_t layer, PageRun run) {
-  const std::int64_t per = shape_.pages_per_chunk;
-  for (std::int64_t chunk = run.begin / per; chunk * per < run.end; ++chunk) {
-    const Block block{layer, chunk};
-    BlockState& s = state(block);
-    if (s.slots > 0) {
-      residency_.leave(block);
-      give_slots(block);
-    }
-    if (s.place >= 0) away_.give(s.place);
-    s = {};
-    const PageRun pages = pages_of(chunk);
-    for (std::int64_t page = pages.begin; page < pages.end; ++page)
+  for_groups(run, shape_.pages_per_group, [&](std::int64_t index) {
+    const PageGroup group{layer, index};
+    GroupState& s = state(group);
+    const PageRun all = pages_of(group),
+                  pages{std::max(all.begin, run.begin), std::min(all.end, run.end)};
+    for (std::int64_t page = pages.begin; page < pages.end; ++page) {
+      s.pages -= exists(layer, page) ? 1 : 0;
       exists_[static_cast<std::size_t>(layer)][static_cast<std::size_t>(page)] = false;
-  }
+    }
+    const bool was_here = s.slots > 0;
+    give_slots(group, pages);
+    if (was_here && s.slots == 0) residency_.leave(group);
+    if (s.pages > 0 || s.slots > 0) return;  // others of the group stay
+    if (s.place >= 0) offload_.give(s.place);
+    s = {};
+  });
 }
 
 void TieredPages::release_all() {
-  away_.finish();
+  offload_.finish();
   for (std::int64_t layer = 0; layer < shape_.layers; ++layer)
     release(layer, {0, shape_.logical_pages});
 }

@@ -1,51 +1,42 @@
 // The pages of one kind (keys and values, or their gradients) of all layers, of which the device
-// may hold a part: a table from logical pages to slots of a pool on the device, and places off it
-// for the blocks that had to leave. Blocks (a layer's pages of one chunk) come and go whole. All
-// uses of a step are known at its beginning: while one is computed, the blocks of those that follow
-// come, and what is not needed soon leaves. A block whose copy off the device is still right is not
-// written again. Not thread-safe: the thread that runs the step owns it.
+// may hold a part: a table from logical pages to slots of a pool on the device, and an offload
+// store for the groups that had to leave. Groups of pages (pages/page_group.h) come and go whole.
+// While one access is computed, the groups of those that follow are fetched, and what is not
+// accessed soon is evicted. A group whose offloaded copy is still right is not written again. Not
+// thread-safe: the thread that runs the step owns it.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "pages/away_blocks.h"
+#include "offload/offload_store.h"
 #include "pages/page_pool.h"
 #include "pages/residency.h"
-#include "schedule/layout.h"
 
 namespace longstride {
 
 struct TieredShape {
-  std::int64_t layers = 0, logical_pages = 0, pages_per_chunk = 1, page_bytes = 0;
+  std::int64_t layers = 0, logical_pages = 0, pages_per_group = 1, page_bytes = 0;
   std::int64_t capacity = 0;  // pages on the device
-  AwayRoom away = {};
-};
-
-// Pages of a layer that are computed on together.
-struct PageUse {
-  std::int64_t layer = 0;
-  PageRun pages;
-  bool creates = false;  // those that do not exist; their content is undefined, or zero
-  bool all_new = false;  // none may exist
-  bool zeroed = false;
-  bool changes = false;
+  OffloadCapacity offload = {};
 };
 
 class TieredPages {
  public:
-  // `mover` outlives it; null where there are no places off the device.
+  // `mover` outlives it; null where nothing is offloaded.
   TieredPages(Device& device, Mover* mover, const TieredShape& shape, const std::string& what);
 
-  // A new sequence with all its uses, in order; nothing is left of the last one.
-  void begin(std::vector<PageUse> uses);
-  // Use `number` begins: one after another, all of them. Its pages are on the device for what is
+  // A new sequence with all its accesses; nothing is left of the last one.
+  void begin(AccessList accesses);
+  // The pages of a late access, before it begins. From now on they are prefetched.
+  void resolve(std::int64_t number, const PageSet& pages);
+  // Access `number` begins: one after another, all of them. Its pages are on the device for what is
   // computed from now on.
   void enter(std::int64_t number);
   // What is computed on it has been queued.
   void leave(std::int64_t number);
-  // Ends pages; whole chunks, of no use that is under way.
+  // Ends pages, of no access that is under way.
   void release(std::int64_t layer, PageRun run);
   // Ends everything. The mover has finished.
   void release_all();
@@ -54,19 +45,19 @@ class TieredPages {
   const std::int32_t* table(std::int64_t layer) const {
     return slots_.at(static_cast<std::size_t>(layer)).data();
   }
-  const AwayBlocks& away() const { return away_; }
+  const OffloadStore& offload() const { return offload_; }
 
  private:
-  struct BlockState {
-    std::int64_t pages = 0;   // that exist
-    std::int64_t slots = 0;   // on the device; some may wait for pages that are going to exist
-    std::int64_t place = -1;  // off the device; -1: never left
-    bool is_away = false;     // its pages are not here
+  struct GroupState {
+    std::int64_t pages = 0;     // that exist
+    std::int64_t slots = 0;     // on the device; some may wait for pages that are going to exist
+    std::int64_t place = -1;    // in the offload store; -1: none
+    bool is_offloaded = false;  // its pages are not here
     bool copy_is_right = false;
-    PageMarks marks;  // of its slots
+    FenceSet fences;  // of its slots
   };
-  BlockState& state(Block block) {
-    return blocks_.at(static_cast<std::size_t>(block.layer * chunks_ + block.chunk));
+  GroupState& state(PageGroup group) {
+    return groups_.at(static_cast<std::size_t>(group.layer * groups_per_layer_ + group.index));
   }
   std::int32_t& slot(std::int64_t layer, std::int64_t page) {
     return slots_.at(static_cast<std::size_t>(layer)).at(static_cast<std::size_t>(page));
@@ -74,44 +65,43 @@ class TieredPages {
   bool exists(std::int64_t layer, std::int64_t page) const {
     return exists_[static_cast<std::size_t>(layer)][static_cast<std::size_t>(page)];
   }
-  PageRun pages_of(std::int64_t chunk) const;
-  BlockUse blocks_of(const PageUse& use) const;
+  PageRun pages_of(PageGroup group) const;
   template <class F>
-  void for_blocks(const PageUse& use, const F& f) const;
-  // Slots for what use `number` needs of a block and has not; the block is fetched where it is
-  // away. False, with nothing done, where only what is needed before leaves room for it.
-  bool bring(Block block, const PageUse& use, std::int64_t number);
-  bool make_room(std::int64_t pages, std::int64_t number);
-  void take_slots(Block block, const PageUse& use, std::int64_t count);
-  void evict(Block block);
+  void for_groups_of(const PageAccess& access, const F& f) const;
+  // Slots for what access `number` needs of a group and has not; the group is fetched where it is
+  // offloaded. False, with nothing done, where only what is accessed before could be evicted.
+  bool bring(PageGroup group, const PageAccess& access, std::int64_t number);
+  bool free_slots(std::int64_t pages, std::int64_t number);
+  std::int64_t preferred_slot(PageGroup group, const PageAccess& access);
+  void take_slots(PageGroup group, const PageAccess& access, std::int64_t count);
+  void evict(PageGroup group);
   std::int64_t take_place();
-  void give_slots(Block block);
-  void fetch(Block block);
-  void create(const PageUse& use);
-  void look_ahead(std::int64_t number);
-  void tell_mover(const PageUse& use);
-  void wait(Lane lane, Mark mark, WaitSite site) {
-    if (mover_ != nullptr) mover_->wait(lane, mark, site);
+  void give_slots(PageGroup group, PageRun pages);
+  void fetch(PageGroup group);
+  void create(const PageAccess& access);
+  void prefetch(std::int64_t number);
+  void read_ahead(std::int64_t number);
+  void tell_mover(const PageAccess& access);
+  void wait(Lane lane, Fence fence, const WaitSite& site) {
+    if (mover_ != nullptr) mover_->wait(lane, fence, site);
   }
-  // The runs of a block's existing pages that lie together.
-  const std::vector<PagePiece>& pieces_of(Block block);
+  // The runs of a group's existing pages that lie together.
+  const std::vector<OffloadPiece>& pieces_of(PageGroup group);
 
   Device& device_;
   Mover* mover_;
   TieredShape shape_;
-  std::int64_t chunks_;
+  std::int64_t groups_per_layer_;
   PagePool pool_;
-  AwayBlocks away_;
+  OffloadStore offload_;
   Residency residency_;
-  std::vector<PageUse> uses_;
-  std::int64_t next_ = 0;        // use
-  std::int64_t look_ahead_ = 0;  // pages of uses to come that are brought before their time
-  std::int64_t read_ahead_ = 0;  // use up to which blocks on disk are being read
+  std::int64_t next_ = 0;        // access
+  std::int64_t read_ahead_ = 0;  // access up to which groups on disk are being read
   std::vector<std::vector<std::int32_t>> slots_;  // per layer and logical page; -1: not here
-  std::vector<std::vector<bool>> exists_;         // likewise, here or away
-  std::vector<BlockState> blocks_;                // by layer, then chunk
-  std::vector<PageMarks> slot_marks_;             // per slot: what it held before
-  std::vector<PagePiece> pieces_;
+  std::vector<std::vector<bool>> exists_;         // likewise, here or offloaded
+  std::vector<GroupState> groups_;                // by layer, then group
+  std::vector<FenceSet> slot_fences_;             // per slot: what it held before
+  std::vector<OffloadPiece> pieces_;
 };
 
 }  // namespace longstride

@@ -92,8 +92,8 @@ const PlacedEpisode& StepPlan::placed(const Episode& episode) const {
 }
 
 StepPlanner::StepPlanner(const Device& runs_on, const ModelConfig& config,
-                         const std::vector<ParameterSpec>& parameters, const NumericsRecord& numerics,
-                         const StepOptions& options)
+                         const std::vector<ParameterSpec>& parameters,
+                         const NumericsRecord& numerics, const StepOptions& options)
     : layout_{options.max_tokens, numerics.chunk_tokens, numerics.page_tokens, {0}},
       shape_(kv_shape(config, numerics)) {
   StepPlan& plan = without_pages_;
@@ -148,7 +148,7 @@ void StepPlanner::place_episodes(const Device& runs_on, const ModelConfig& confi
 StepPlan StepPlanner::plan(const PageBudget& pages) const {
   StepPlan plan = without_pages_;
   const PageSpread spread = spread_pages(layout_, schedule_, shape_, pages);
-  plan.pages = spread.room;
+  plan.pages = spread.capacity;
   plan.memory.kv_pages = spread.kv_bytes;
   plan.memory.kv_gradient_pages = spread.gradient_bytes;
   plan.memory.host_pages = spread.host_bytes;

@@ -59,7 +59,7 @@ struct StepPlan {
   std::int64_t max_tokens = 0, chunk_tokens = 0, page_tokens = 0;
   ScheduleOptions schedule;  // of every sequence
   PlacedEpisodes episodes;
-  KvRoom pages;
+  KvCapacity pages;
   StepMemory memory;
 
   SequenceLayout layout() const { return {max_tokens, chunk_tokens, page_tokens, {0}}; }
@@ -99,8 +99,8 @@ class StepPlanner {
 };
 
 inline StepPlan plan_step(const Device& runs_on, const ModelConfig& config,
-                          const std::vector<ParameterSpec>& parameters, const NumericsRecord& numerics,
-                          const StepOptions& options) {
+                          const std::vector<ParameterSpec>& parameters,
+                          const NumericsRecord& numerics, const StepOptions& options) {
   return StepPlanner(runs_on, config, parameters, numerics, options).plan(options.pages);
 }
 

@@ -74,19 +74,19 @@ void task_fields(Task& t, const F& f) {
   f("append", t.append);
 }
 
-template <class Room, class F>
-void offload_fields(Room& r, const F& f) {
-  f("host_blocks", r.host_blocks);
-  f("disk_blocks", r.disk_blocks);
-  f("disk_buffers", r.disk_buffers);
+template <class Capacity, class F>
+void offload_fields(Capacity& c, const F& f) {
+  f("host_records", c.host_records);
+  f("disk_records", c.disk_records);
+  f("disk_buffers", c.disk_buffers);
 }
 
-template <class Room, class F>
-void page_fields(Room& r, const F& f) {
-  f("logical_pages", r.logical_pages);
-  f("pages_per_chunk", r.pages_per_chunk);
-  f("kv_pages", r.kv_pages);
-  f("gradient_pages", r.gradient_pages);
+template <class Capacity, class F>
+void page_fields(Capacity& c, const F& f) {
+  f("logical_pages", c.logical_pages);
+  f("pages_per_group", c.pages_per_group);
+  f("kv_pages", c.kv_pages);
+  f("gradient_pages", c.gradient_pages);
 }
 
 auto writing(OrderedJson& json) {
@@ -96,18 +96,18 @@ auto reading(const Json& json) {
   return [&](const char* name, auto& value) { json.at(name).get_to(value); };
 }
 
-OrderedJson offload_to_json(const AwayRoom& room) {
+OrderedJson offload_to_json(const OffloadCapacity& capacity) {
   OrderedJson json;
-  offload_fields(room, writing(json));
-  json["disk_directory"] = room.disk_directory.string();
+  offload_fields(capacity, writing(json));
+  json["disk_directory"] = capacity.disk_directory.string();
   return json;
 }
 
-AwayRoom offload_from(const Json& json) {
-  AwayRoom room;
-  offload_fields(room, reading(json));
-  room.disk_directory = json.at("disk_directory").get<std::string>();
-  return room;
+OffloadCapacity offload_from(const Json& json) {
+  OffloadCapacity capacity;
+  offload_fields(capacity, reading(json));
+  capacity.disk_directory = json.at("disk_directory").get<std::string>();
+  return capacity;
 }
 
 OrderedJson schedule_to_json(const ScheduleOptions& s) {
@@ -184,8 +184,8 @@ OrderedJson to_json(const StepPlan& plan) {
   for (const auto& [shape, placed] : plan.episodes)
     episodes.push_back(episode_to_json(shape, placed));
   page_fields(plan.pages, writing(pages));
-  pages["kv_away"] = offload_to_json(plan.pages.kv_away);
-  pages["gradient_away"] = offload_to_json(plan.pages.gradient_away);
+  pages["kv_offload"] = offload_to_json(plan.pages.kv_offload);
+  pages["gradient_offload"] = offload_to_json(plan.pages.gradient_offload);
   memory_fields(plan.memory, writing(memory));
   return {{"max_tokens", plan.max_tokens},
           {"chunk_tokens", plan.chunk_tokens},
@@ -208,8 +208,8 @@ StepPlan step_plan_from_json(const Json& json, const std::string& where) {
     plan.schedule = schedule_from(json.at("schedule"));
     const Json& pages = json.at("pages");
     page_fields(plan.pages, reading(pages));
-    plan.pages.kv_away = offload_from(pages.at("kv_away"));
-    plan.pages.gradient_away = offload_from(pages.at("gradient_away"));
+    plan.pages.kv_offload = offload_from(pages.at("kv_offload"));
+    plan.pages.gradient_offload = offload_from(pages.at("gradient_offload"));
     memory_fields(plan.memory, reading(json.at("memory")));
     for (const Json& episode : json.at("episodes")) plan.episodes.insert(episode_from(episode));
     return plan;

@@ -4,16 +4,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "schedule/page_set.h"
 #include "tensor/key_segments.h"
 
 namespace longstride {
-
-// A run of logical pages [begin, end).
-struct PageRun {
-  std::int64_t begin = 0, end = 0;
-  std::int64_t size() const { return end - begin; }
-  bool operator==(const PageRun&) const = default;
-};
 
 struct SequenceLayout {
   std::int64_t tokens = 0;

@@ -152,9 +152,9 @@ class Builder {
       // this chunk's end has a gradient page already.
       std::int64_t& first = first_accessed_[static_cast<std::size_t>(layer)];
       first = std::min(first, task.freed.end);
-      if (task.visited.begin < first) {
-        gradient_pages_ += first - task.visited.begin;
-        first = task.visited.begin;
+      if (const std::int64_t begin = task.visited.hull().begin; begin < first) {
+        gradient_pages_ += first - begin;
+        first = begin;
       }
       result_.peak_gradient_pages = std::max(result_.peak_gradient_pages, gradient_pages_);
       gradient_pages_ -= task.freed.size();

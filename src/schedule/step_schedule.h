@@ -38,7 +38,7 @@ struct Task {
   bool append = false;        // kLayerForward: stores K and V into new pages (the first time;
                               // recompute finds them)
   PageRun appended;           // pages that `append` creates
-  PageRun visited;            // pages that attention reads, and in kLayerBackward adds gradients to
+  PageSet visited;            // pages that attention reads, and in kLayerBackward adds gradients to
   PageRun freed;              // kLayerBackward: pages whose K, V and gradients end here
   // Of the visited keys, in the order in which attention takes them. Tasks share their lists.
   std::shared_ptr<const std::vector<KeySegment>> segments;

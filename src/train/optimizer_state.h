@@ -17,16 +17,12 @@
 
 #include "device/device.h"
 #include "model/parameters.h"
-#include "pages/page_times.h"
+#include "offload/offload_capacity.h"
+#include "offload/offload_times.h"
 #include "tensor/view.h"
 #include "train/state_columns.h"
 
 namespace longstride {
-
-class DiskQueue;
-// In a directory, so many blocks of so many bytes; for messages, what is in them.
-using MakeDiskQueue = std::function<std::unique_ptr<DiskQueue>(
-    const std::filesystem::path&, std::int64_t, std::int64_t, const std::string&)>;
 
 enum class StatePlace : std::uint8_t { kDevice, kHost, kDisk };
 
@@ -98,7 +94,7 @@ class OptimizerState {
   virtual void copy_out(std::int64_t column, std::int64_t parameter, std::int64_t offset,
                         std::span<std::byte> to);
   // Of copies and the disk since the last call; zero on the device.
-  virtual PageTimes take_times() { return {}; }
+  virtual OffloadTimes take_times() { return {}; }
 
  private:
   StateColumns columns_;

@@ -4,10 +4,15 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "train/slice_store.h"
+#include "train/slice_capacity.h"
 
 namespace longstride {
 namespace {
+
+const WaitSite kInAfterOut{"optimizer/in-after-out"};        // from host: the slot's slice has left
+const WaitSite kAccessAfterIn{"optimizer/access-after-in"};  // computing: the slice has come
+const WaitSite kZeroAfterOut{"optimizer/zero-after-out"};    // computing: the slot's slice has left
+const WaitSite kOutAfterAccess{"optimizer/out-after-access"};  // to host: the slice is computed
 
 constexpr std::int64_t kSlots = 4;  // one comes, one is worked on, one leaves, one to spare
 
@@ -22,7 +27,8 @@ class SlicedState final : public OptimizerState {
         slots_(
             device.allocate(slots_for(cut_) * cut_.slice_bytes, "slices of the optimizer's state")),
         mover_(device.make_mover()),
-        store_(device, *mover_, cut_, options),
+        capacity_(slice_capacity(cut_, options)),
+        store_(device, mover_.get(), capacity_.records, capacity_.offload),
         left_(static_cast<std::size_t>(slots_for(cut_))) {}
   SlicedState(const SlicedState&) = delete;
   SlicedState& operator=(const SlicedState&) = delete;
@@ -47,9 +53,9 @@ class SlicedState final : public OptimizerState {
 
   // Slice by slice, so that each is written once wherever it is.
   void load(const Source& source) override {
-    store_.rewind();
+    store_.drop_read_ahead();
     for (std::int64_t s = 0; s < cut_.size(); ++s) {
-      std::byte* const data = store_.begin_out(s);
+      std::byte* const data = store_.begin_host_write(s);
       for (const StatePiece& piece : cut_[s].pieces)
         for (std::int64_t c = 0; c < std::ssize(cut_.columns); ++c) {
           const std::span<const std::byte> bytes = source(c, piece.parameter);
@@ -59,18 +65,18 @@ class SlicedState final : public OptimizerState {
           std::memcpy(data + cut_.offset(s, c, piece), bytes.data() + at,
                       static_cast<std::size_t>(n));
         }
-      store_.end_out(s);
+      store_.end_host_write(s);
     }
   }
 
   StateBytes bytes() const override {
-    return {slots_->bytes(), store_.room().host_bytes, store_.room().disk_bytes()};
+    return {slots_->bytes(), capacity_.host_bytes, capacity_.disk_bytes()};
   }
 
-  PageTimes take_times() override {
+  OffloadTimes take_times() override {
     const DiskTimes now = store_.disk_times();
-    const PageTimes times{mover_->take_times(), now.busy_s - taken_.busy_s,
-                          now.waited_s - taken_.waited_s};
+    const OffloadTimes times{mover_->take_times(), now.busy_s - taken_.busy_s,
+                             now.waited_s - taken_.waited_s};
     taken_ = now;
     return times;
   }
@@ -78,30 +84,24 @@ class SlicedState final : public OptimizerState {
  private:
   // `fresh`: slices begin as zeros, whatever is stored.
   void pass(const Visitor& f, bool fresh) {
-    store_.rewind();
+    store_.drop_read_ahead();
     for (std::int64_t s = 0; s < cut_.size(); ++s) {
-      Mark& left = left_[static_cast<std::size_t>(s) % left_.size()];
+      Fence& left = left_[static_cast<std::size_t>(s) % left_.size()];
       std::byte* const device = slots_->data() + (&left - left_.data()) * cut_.slice_bytes;
-      const std::int64_t bytes = cut_.bytes(s);
+      const OffloadPiece whole{0, cut_.bytes(s), device};
       if (fresh) {
-        store_.prepare(s);
-        mover_->wait(Lane::kCompute, left, WaitSite::kOptimizerZeroAfterOut);
-        mover_->computing_on(device, bytes, true);
-        device_.zero(device, bytes);
+        mover_->wait(Lane::kCompute, left, kZeroAfterOut);
+        mover_->computing_on(device, whole.bytes, true);
+        device_.zero(device, whole.bytes);
       } else {
-        mover_->wait(Lane::kFromHost, left, WaitSite::kOptimizerInAfterOut);
-        const Mover::Copy in{device, store_.begin_in(s), bytes};
-        mover_->copy(Lane::kFromHost, {&in, 1});
-        store_.end_in(s);
-        mover_->wait(Lane::kCompute, mover_->mark(Lane::kFromHost), WaitSite::kOptimizerUseAfterIn);
-        mover_->computing_on(device, bytes, true);
+        mover_->wait(Lane::kFromHost, left, kInAfterOut);
+        store_.read_ahead_from(s);
+        mover_->wait(Lane::kCompute, store_.read(s, {&whole, 1}), kAccessAfterIn);
+        mover_->computing_on(device, whole.bytes, true);
       }
       for (const StatePiece& piece : cut_[s].pieces) f(segment(s, piece, device));
-      mover_->wait(Lane::kToHost, mover_->mark(Lane::kCompute), WaitSite::kOptimizerOutAfterUse);
-      const Mover::Copy out{store_.begin_out(s), device, bytes};
-      mover_->copy(Lane::kToHost, {&out, 1});
-      store_.end_out(s);
-      left = mover_->mark(Lane::kToHost);
+      mover_->wait(Lane::kToHost, mover_->fence(Lane::kCompute), kOutAfterAccess);
+      left = store_.write(s, {&whole, 1});
     }
     mover_->finish();
   }
@@ -120,9 +120,10 @@ class SlicedState final : public OptimizerState {
   StateSlices cut_;
   std::unique_ptr<Memory> slots_;
   std::unique_ptr<Mover> mover_;
-  SliceStore store_;
-  std::vector<Mark> left_;  // of each slot: its last copy out
-  DiskTimes taken_;         // at the last take_times
+  SliceCapacity capacity_;
+  OffloadStore store_;
+  std::vector<Fence> left_;  // of each slot: its last copy out
+  DiskTimes taken_;          // at the last take_times
 };
 
 }  // namespace
@@ -130,8 +131,8 @@ class SlicedState final : public OptimizerState {
 StateBytes sliced_state_bytes(const std::vector<ParameterSpec>& specs, const StateColumns& columns,
                               const StateOptions& options) {
   const StateSlices slices = cut_state(specs, columns, options.slice_elements);
-  const SliceRoom room = slice_room(slices, options);
-  return {slots_for(slices) * slices.slice_bytes, room.host_bytes, room.disk_bytes()};
+  const SliceCapacity capacity = slice_capacity(slices, options);
+  return {slots_for(slices) * slices.slice_bytes, capacity.host_bytes, capacity.disk_bytes()};
 }
 
 std::unique_ptr<OptimizerState> make_sliced_state(Device& device,

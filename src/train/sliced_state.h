@@ -1,5 +1,6 @@
-// The optimizer's state off the device: slices in host memory and on disk (train/slice_store.h),
-// each of which passes through one of a few slots on the device as a single copy each way:
+// The optimizer's state off the device: slices in host memory and on disk
+// (train/slice_capacity.h), each of which passes through one of a few slots on the device as a
+// single copy each way:
 //
 //   from disk   | 4    | 5    | 6    | 7 ...
 //   from host   | in 0 | in 1 | in 2 | in 3 | in 4 ...       in 4 takes the slot of 0: after out 0

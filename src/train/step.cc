@@ -209,7 +209,7 @@ SequenceResult StepRunner::run(const SequenceInput& input, double scale,
   store_->begin(schedule);
 
   SequenceResult result;
-  const AwayBlocks::Moved before = store_->moved();
+  const MovedBytes before = store_->moved();
   store_->take_times();  // since then
   PhaseClock clock(device_.stream());
   StepTrace trace(device_.stream());

@@ -29,8 +29,8 @@ struct StepStatistics {
   std::int64_t targets = 0;  // that count
   std::int64_t correct = 0;  // of them, those whose largest logit is right
   StepSeconds seconds;
-  AwayBlocks::Moved moved;  // bytes of pages that left the device and came back
-  PageTimes move_times;     // of them
+  MovedBytes moved;  // pages that left the device and came back
+  OffloadTimes move_times;
 
   double accuracy() const { return static_cast<double>(correct) / static_cast<double>(targets); }
   StepStatistics& operator+=(const StepStatistics& more) {

@@ -10,6 +10,8 @@
 namespace longstride {
 namespace {
 
+const WaitSite kSite{"test/copy-after-zero"};
+
 constexpr std::int64_t kBytes = std::int64_t{64} << 20;
 
 const Activity* find(const ActivityLog& log, Activity::Kind kind) {
@@ -30,7 +32,7 @@ TEST(ActivityOnCuda, NotesCopiesAndFillsInTheClockOfSpans) {
     if (recorder == nullptr) GTEST_SKIP() << "no CUPTI here";
     const std::uint64_t begin = trace_clock_ns();
     device->zero(memory->data(), kBytes);
-    mover->wait(Lane::kToHost, mover->mark(Lane::kCompute), WaitSite::kEvictAfterUse);
+    mover->wait(Lane::kToHost, mover->fence(Lane::kCompute), kSite);
     const Mover::Copy out[] = {{host->data(), memory->data(), kBytes}};
     mover->copy(Lane::kToHost, out);
     mover->finish();

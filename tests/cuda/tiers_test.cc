@@ -13,9 +13,13 @@ class SlowMover final : public Mover {
  public:
   SlowMover(std::unique_ptr<Mover> mover, std::uint64_t seed)
       : mover_(std::move(mover)), random_(seed) {}
-  Mark mark(Lane lane) override { return mover_->mark(lane); }
-  void wait(Lane lane, Mark mark, WaitSite site) override { mover_->wait(lane, mark, site); }
-  void wait_on_host(Mark mark, WaitSite site) override { mover_->wait_on_host(mark, site); }
+  Fence fence(Lane lane) override { return mover_->fence(lane); }
+  void wait(Lane lane, Fence fence, const WaitSite& site) override {
+    mover_->wait(lane, fence, site);
+  }
+  void wait_on_host(Fence fence, const WaitSite& site) override {
+    mover_->wait_on_host(fence, site);
+  }
   void copy(Lane lane, std::span<const Copy> copies) override {
     std::vector<Copy> pieces;
     for (std::uint64_t times = 1 + random_.below(3); times > 0; --times)
@@ -39,7 +43,7 @@ class SlowMover final : public Mover {
 struct Outcome {
   std::vector<float> losses;
   std::vector<std::byte> gradients;
-  AwayBlocks::Moved moved;
+  MovedBytes moved;
   StepMemory memory;
 };
 

@@ -30,6 +30,20 @@ TEST(CpuDevice, GivesAlignedZeroedMemory) {
   }
 }
 
+TEST(CpuDevice, AResultIsThereAtOnce) {
+  const auto device = make_cpu_device();
+  const auto memory = device->allocate(16, "a result");
+  const int value = 7;
+  int host = 0;
+  device->copy_from_host(memory->data(), &value, sizeof value);
+  const ResultFence fence = device->fetch_result(&host, memory->data(), sizeof host);
+  EXPECT_EQ(host, 7);
+  EXPECT_TRUE(device->has_passed(fence));
+  EXPECT_NO_THROW(device->wait_for(fence));
+  EXPECT_THROW(device->fetch_result(&host, memory->data(), Device::kMostResultBytes + 1),
+               InternalError);
+}
+
 TEST(CpuDevice, CountsItsBytes) {
   const auto device = make_cpu_device();
   EXPECT_EQ(device->allocated_bytes(), 0);

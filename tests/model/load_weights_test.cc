@@ -9,6 +9,7 @@
 #include "model/model_directory.h"
 #include "model/presets.h"
 #include "tests/data/temp_directory.h"
+#include "tests/offload/wait_sites.h"
 #include "tests/pages/watched_mover.h"
 
 namespace longstride {
@@ -84,9 +85,11 @@ TEST_F(LoadWeights, EveryByteArrivesThroughBuffersThatAreUsedAgain) {
 }
 
 TEST_F(LoadWeights, WaitForABufferToBeEmpty) {
-  SeparateDevice device;
-  device.watch.left_out = WaitSite::kBufferAfterFetch;
-  EXPECT_FALSE(arrives(device, DType::kF32));
+  for (const WaitSite* site : wait_sites_of("weights")) {
+    SeparateDevice device;
+    device.watch.left_out = site;
+    EXPECT_FALSE(arrives(device, DType::kF32)) << site->name();
+  }
 }
 
 }  // namespace

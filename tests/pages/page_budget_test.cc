@@ -18,10 +18,10 @@ TEST(SpreadPages, EverythingOnTheDeviceWhereItFits) {
   const StepSchedule schedule = dense();
   for (const std::int64_t device : {PageBudget::kAll, std::int64_t{1} << 40}) {
     const PageSpread s = spread_pages(kLayout, schedule, kShape, {.device = device});
-    EXPECT_EQ(s.room.kv_pages, schedule.peak_kv_pages);
-    EXPECT_EQ(s.room.gradient_pages, schedule.peak_gradient_pages);
+    EXPECT_EQ(s.capacity.kv_pages, schedule.peak_kv_pages);
+    EXPECT_EQ(s.capacity.gradient_pages, schedule.peak_gradient_pages);
     EXPECT_EQ(s.host_bytes + s.disk_bytes, 0);
-    EXPECT_EQ(s.room.kv_away.host_blocks + s.room.kv_away.disk_blocks, 0);
+    EXPECT_EQ(s.capacity.kv_offload.host_records + s.capacity.kv_offload.disk_records, 0);
   }
 }
 
@@ -36,20 +36,20 @@ TEST(SpreadPages, StaysWithinEveryBudget) {
       const PageSpread s =
           spread_pages(kLayout, schedule, kShape, {device, host, PageBudget::kAll, "/somewhere"});
       EXPECT_LE(s.kv_bytes + s.gradient_bytes, device);
-      EXPECT_GE(s.room.kv_pages, 16);
-      EXPECT_GE(s.room.gradient_pages, 16);
+      EXPECT_GE(s.capacity.kv_pages, 16);
+      EXPECT_GE(s.capacity.gradient_pages, 16);
       if (host != PageBudget::kAll) {
-        const auto bytes = [](const AwayRoom& away, std::int64_t page) {
-          return away.host_blocks * 2 * page;
+        const auto bytes = [](const OffloadCapacity& offload, std::int64_t page) {
+          return offload.host_records * 2 * page;
         };
-        EXPECT_LE(bytes(s.room.kv_away, kShape.page_bytes()) +
-                      bytes(s.room.gradient_away, kShape.gradient_page_bytes()),
+        EXPECT_LE(bytes(s.capacity.kv_offload, kShape.page_bytes()) +
+                      bytes(s.capacity.gradient_offload, kShape.gradient_page_bytes()),
                   host);
       }
-      const AwayRoom& kv = s.room.kv_away;
-      if (s.room.kv_pages < schedule.peak_kv_pages) {
-        EXPECT_GE(2 * kv.blocks(), schedule.peak_kv_pages - s.room.kv_pages);
-        EXPECT_LE(kv.blocks(), 3 * 8);
+      const OffloadCapacity& kv = s.capacity.kv_offload;
+      if (s.capacity.kv_pages < schedule.peak_kv_pages) {
+        EXPECT_GE(2 * kv.records(), schedule.peak_kv_pages - s.capacity.kv_pages);
+        EXPECT_LE(kv.records(), 3 * 8);
       }
     }
 }
@@ -80,9 +80,9 @@ TEST(SpreadPages, TheSmallerKindStaysFirst) {
   const PageSpread s = spread_pages(
       layout, schedule, kShape,
       {.device = streaming + schedule.peak_gradient_pages * kShape.gradient_page_bytes()});
-  EXPECT_EQ(s.room.gradient_pages, schedule.peak_gradient_pages);
-  EXPECT_LT(s.room.kv_pages, schedule.peak_kv_pages);
-  EXPECT_EQ(s.room.gradient_away.blocks(), 0);
+  EXPECT_EQ(s.capacity.gradient_pages, schedule.peak_gradient_pages);
+  EXPECT_LT(s.capacity.kv_pages, schedule.peak_kv_pages);
+  EXPECT_EQ(s.capacity.gradient_offload.records(), 0);
 }
 
 // Where keys are cut into parts, what is needed at once does not grow with the context.

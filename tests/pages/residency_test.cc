@@ -7,78 +7,125 @@
 namespace longstride {
 namespace {
 
-// Two layers, three chunks: forward chunk by chunk, then backward; everything is visited.
-std::vector<BlockUse> dense_uses() {
-  std::vector<BlockUse> uses;
-  for (const std::int64_t chunk : {0, 1, 2})
-    for (const std::int64_t layer : {0, 1}) uses.push_back({layer, 0, chunk});
-  for (const std::int64_t chunk : {2, 1, 0})
-    for (const std::int64_t layer : {1, 0}) uses.push_back({layer, 0, chunk});
-  return uses;
+struct GroupRun {
+  std::int64_t layer, first, last;
+};
+
+// Groups of one page.
+AccessList list_of(std::int64_t layers, const std::vector<GroupRun>& runs) {
+  AccessList list(layers);
+  for (const GroupRun& run : runs)
+    list.add({.layer = run.layer, .pages = PageRun{run.first, run.last + 1}});
+  return list;
+}
+
+// Two layers, three groups: forward group by group, then backward; everything is accessed.
+AccessList dense_accesses() {
+  std::vector<GroupRun> runs;
+  for (const std::int64_t group : {0, 1, 2})
+    for (const std::int64_t layer : {0, 1}) runs.push_back({layer, 0, group});
+  for (const std::int64_t group : {2, 1, 0})
+    for (const std::int64_t layer : {1, 0}) runs.push_back({layer, 0, group});
+  return list_of(2, runs);
 }
 
 TEST(Residency, WhatIsNeededLastLeavesFirst) {
-  Residency r(2, 3);
-  r.begin(dense_uses());
-  EXPECT_EQ(r.next_use({1, 0}), 1);
-  EXPECT_EQ(r.next_use({0, 2}), 4);
+  Residency r(2, 3, 1);
+  r.begin(dense_accesses());
+  EXPECT_EQ(r.next_access({1, 0}), 1);
+  EXPECT_EQ(r.next_access({0, 2}), 4);
   for (std::int64_t number : {0, 1}) {
     r.arrive({number, 0});
     r.pin(number);
     r.unpin(number);
   }
   r.arrive({0, 1});
-  r.pin(2);  // layer 0 of chunk 1 is at work, and used again at 4; layer 1 at 3
-  EXPECT_EQ(r.victim(2), (Block{1, 0})) << "what is computed on stays";
+  r.pin(2);  // layer 0 of group 1 is at work, and accessed again at 4; layer 1 at 3
+  EXPECT_EQ(r.victim(2), (PageGroup{1, 0})) << "what is computed on stays";
   EXPECT_FALSE(r.victim(3).has_value()) << "nor does it leave for something needed later";
   r.unpin(2);
   EXPECT_EQ(r.victim(3)->layer, 0);
 }
 
-TEST(Residency, ABlockThatIsNeverUsedAgainGoesBeforeAll) {
-  Residency r(2, 1);
-  const std::vector<BlockUse> uses = {{0, 0, 0}, {1, 0, 0}, {0, 0, 0}};
-  r.begin(uses);
+TEST(Residency, AGroupThatIsNeverAccessedAgainGoesBeforeAll) {
+  Residency r(2, 1, 1);
+  r.begin(list_of(2, {{0, 0, 0}, {1, 0, 0}, {0, 0, 0}}));
   r.arrive({0, 0});
   r.arrive({1, 0});
   for (std::int64_t number : {0, 1}) {
     r.pin(number);
     r.unpin(number);
   }
-  EXPECT_EQ(r.next_use({1, 0}), Residency::kNever);
-  EXPECT_EQ(r.victim(2), (Block{1, 0}));
+  EXPECT_EQ(r.next_access({1, 0}), Residency::kNever);
+  EXPECT_EQ(r.victim(2), (PageGroup{1, 0}));
 }
 
-// A window leaves its first chunks behind until the backward pass.
-TEST(Residency, ChunksBehindTheWindowGoBeforeThoseInIt) {
-  Residency r(2, 4);
-  // Layer 0 sees two chunks at a time, layer 1 all; then backward.
-  const std::vector<BlockUse> uses = {{0, 0, 0}, {1, 0, 0}, {0, 0, 1}, {1, 0, 1}, {0, 1, 2},
-                                      {1, 0, 2}, {0, 1, 2}, {1, 0, 2}, {0, 0, 1}, {1, 0, 1}};
-  r.begin(uses);
-  for (const std::int64_t chunk : {0, 1, 2})
-    for (const std::int64_t layer : {0, 1}) r.arrive({layer, chunk});
+// A window leaves its first groups behind until the backward pass.
+TEST(Residency, GroupsBehindTheWindowGoBeforeThoseInIt) {
+  Residency r(2, 4, 1);
+  // Layer 0 sees two groups at a time, layer 1 all; then backward.
+  r.begin(list_of(2, {{0, 0, 0},
+                      {1, 0, 0},
+                      {0, 0, 1},
+                      {1, 0, 1},
+                      {0, 1, 2},
+                      {1, 0, 2},
+                      {0, 1, 2},
+                      {1, 0, 2},
+                      {0, 0, 1},
+                      {1, 0, 1}}));
+  for (const std::int64_t group : {0, 1, 2})
+    for (const std::int64_t layer : {0, 1}) r.arrive({layer, group});
   for (std::int64_t number = 0; number < 5; ++number) {
     r.pin(number);
     r.unpin(number);
   }
-  EXPECT_EQ(r.victim(5), (Block{0, 0}));
+  EXPECT_EQ(r.victim(5), (PageGroup{0, 0}));
   r.leave({0, 0});
   EXPECT_EQ(r.victim(5)->layer, 0);
 }
 
 TEST(Residency, ABrokenOrderIsNoticed) {
-  Residency r(1, 2);
-  const std::vector<BlockUse> uses = {{0, 0, 0}, {0, 0, 1}};
-  r.begin(uses);
+  Residency r(1, 2, 1);
+  const AccessList accesses = list_of(1, {{0, 0, 0}, {0, 0, 1}});
+  r.begin(accesses);
   EXPECT_THROW(r.pin(1), InternalError);
   EXPECT_THROW(r.unpin(0), InternalError);
   r.arrive({0, 0});
   EXPECT_THROW(r.arrive({0, 0}), InternalError);
   EXPECT_THROW(r.leave({0, 1}), InternalError);
-  EXPECT_THROW(r.begin(uses), InternalError);
+  EXPECT_THROW(r.begin(accesses), InternalError);
   r.leave({0, 0});
-  EXPECT_NO_THROW(r.begin(uses));
+  EXPECT_NO_THROW(r.begin(accesses));
+}
+
+TEST(Residency, ALateAccessCountsOnceItsPagesAreKnown) {
+  Residency r(1, 4, 1);
+  AccessList list = list_of(1, {{0, 0, 3}});
+  list.add({.layer = 0, .late = true});
+  list.add({.layer = 0, .pages = PageRun{0, 4}});
+  list.add({.layer = 0, .late = true});
+  r.begin(std::move(list));
+  for (const std::int64_t group : {0, 1, 2, 3}) r.arrive({0, group});
+  r.pin(0);
+  r.unpin(0);
+  EXPECT_EQ(r.next_access({0, 1}), 2);
+  EXPECT_THROW(r.pin(1), InternalError) << "without its pages";
+  r.resolve(3, PageRun{2, 3});
+  EXPECT_EQ(r.next_access({0, 2}), 2) << "it is accessed before";
+  r.resolve(1, PageSet(std::vector<PageRun>{{1, 2}, {3, 4}}));
+  EXPECT_THROW(r.resolve(1, PageRun{0, 1}), InternalError) << "twice";
+  EXPECT_EQ(r.next_access({0, 0}), 2);
+  EXPECT_EQ(r.next_access({0, 1}), 1);
+  EXPECT_EQ(r.next_access({0, 3}), 1);
+  EXPECT_EQ(r.victim(0), (PageGroup{0, 2}));
+  r.pin(1);
+  EXPECT_EQ(r.next_access({0, 3}), 2);
+  r.unpin(1);
+  r.pin(2);
+  r.unpin(2);
+  EXPECT_EQ(r.next_access({0, 2}), 3);
+  EXPECT_EQ(r.next_access({0, 3}), Residency::kNever);
 }
 
 }  // namespace

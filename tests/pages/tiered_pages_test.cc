@@ -4,187 +4,169 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <map>
-
 #include "base/error.h"
-#include "base/random.h"
 #include "tests/data/temp_directory.h"
-#include "tests/pages/watched_mover.h"
+#include "tests/offload/wait_sites.h"
+#include "tests/pages/tiered_walk.h"
 
 namespace longstride {
 namespace {
 
-constexpr std::int64_t kLayers = 3, kChunks = 5, kPer = 2, kPages = kChunks * kPer - 1, kBytes = 64;
-constexpr std::int64_t kLongest = 4;  // pages of a use
-// Two uses at once, in blocks that are not whole.
-constexpr std::int64_t kLeast = 2 * (kLongest + 2 * kPer);
+using Walk = TieredWalk;
+constexpr std::int64_t kBytes = Walk::kBytes, kAll = Walk::kLayers * Walk::kPages;
 
-constexpr WaitSite kPageWaits[] = {
-    WaitSite::kUseAfterFetch,      WaitSite::kCreateAfterEviction, WaitSite::kFetchAfterUse,
-    WaitSite::kFetchAfterEviction, WaitSite::kFetchAfterWrite,     WaitSite::kEvictAfterUse,
-    WaitSite::kWriteAfterFetch,    WaitSite::kDiskWriteAfterCopy,  WaitSite::kBufferAfterFetch};
-
-std::vector<PageUse> random_uses(Random& random, bool zeroed) {
-  std::vector<PageUse> uses;
-  for (std::int64_t i = 0; i < 200; ++i) {
-    PageUse use;
-    use.layer = i % kLayers;
-    use.pages.begin = static_cast<std::int64_t>(random.below(kPages));
-    use.pages.end =
-        std::min(kPages, use.pages.begin + 1 + static_cast<std::int64_t>(random.below(kLongest)));
-    use.creates = true;
-    use.zeroed = zeroed;
-    use.changes = !zeroed || random.below(2) == 0;
-    uses.push_back(use);
-  }
-  return uses;
-}
-
-struct Walk {
-  AwayBlocks::Moved moved;
-  MoverWatch watch;
-  bool right = true;  // every page held what was written to it
-};
-
-// Uses that overlap in pairs; a random half writes; chunks end at random.
-Walk walk(std::int64_t capacity, const AwayRoom& away, std::uint64_t seed, bool zeroed,
-          std::optional<WaitSite> left_out = std::nullopt) {
-  Walk result;
-  result.watch = {.seed = seed, .granule = kBytes, .left_out = left_out};
-  const std::unique_ptr<Device> device = make_cpu_device();
-  WatchedMover mover(result.watch);
-  TieredPages pages(*device, away.blocks() > 0 ? &mover : nullptr,
-                    {kLayers, kPages, kPer, kBytes, capacity, away}, "pages");
-  Random random(seed);
-  const std::vector<PageUse> uses = random_uses(random, zeroed);
-  pages.begin(uses);
-  std::map<std::pair<std::int64_t, std::int64_t>, unsigned char> content;
-  std::int64_t waiting = -1;  // a use that has not ended
-  for (std::int64_t number = 0; number < std::ssize(uses); ++number) {
-    const PageUse& use = uses[static_cast<std::size_t>(number)];
-    pages.enter(number);
-    EXPECT_LE(pages.pool().in_use(), capacity);
-    for (std::int64_t page = use.pages.begin; page < use.pages.end; ++page) {
-      const std::int32_t slot = pages.table(use.layer)[page];
-      EXPECT_GE(slot, 0) << "layer " << use.layer << " page " << page;
-      auto* at = reinterpret_cast<unsigned char*>(pages.pool().page(slot));
-      const auto known = content.find({use.layer, page});
-      const bool fresh = known == content.end();
-      if (!fresh || zeroed) {
-        const unsigned char expected = fresh ? 0 : known->second;
-        result.right = result.right &&
-                       std::all_of(at, at + kBytes, [&](unsigned char b) { return b == expected; });
-        content[{use.layer, page}] = expected;
-      }
-      if (!use.changes) continue;
-      const auto value = static_cast<unsigned char>(random.below(256));
-      std::memset(at, value, kBytes);
-      content[{use.layer, page}] = value;
-    }
-    if (waiting >= 0) pages.leave(std::exchange(waiting, -1));
-    if (random.below(2) == 0) {
-      waiting = number;
-      continue;
-    }
-    pages.leave(number);
-    if (random.below(4) == 0) {  // a chunk ends
-      const auto chunk = static_cast<std::int64_t>(random.below(kChunks));
-      pages.release(use.layer, {chunk * kPer, std::min((chunk + 1) * kPer, kPages)});
-      for (std::int64_t page = chunk * kPer; page < (chunk + 1) * kPer; ++page)
-        content.erase({use.layer, page});
-    }
-  }
-  if (waiting >= 0) pages.leave(waiting);
-  result.moved = pages.away().moved();
-  mover.finish();
-  pages.release_all();
-  EXPECT_EQ(pages.pool().in_use(), 0);
-  return result;
+std::int64_t groups_of(std::int64_t per) {
+  return Walk::kLayers * ((Walk::kPages + per - 1) / per);
 }
 
 TEST(TieredPages, ContentSurvivesEveryWay) {
   const TempDirectory directory;
-  const std::int64_t all = kLayers * kPages, blocks = kLayers * kChunks;
+  const std::int64_t per = Walk::kChunkPages, groups = groups_of(per), least = Walk::least(per);
   for (std::uint64_t seed = 0; seed < 4; ++seed)
     for (const bool zeroed : {true, false}) {
-      EXPECT_EQ(walk(all, {}, seed, zeroed).moved.in, 0);
-      for (const std::int64_t capacity : {kLeast, kLeast + 3, all - 1}) {
-        const Walk host = walk(capacity, {blocks, 0}, seed, zeroed),
-                   disk = walk(capacity, {0, blocks, directory.path(), 3}, seed, zeroed),
-                   mixed = walk(capacity, {3, blocks - 3, directory.path()}, seed, zeroed),
-                   tight =
-                       walk(capacity, {(all - capacity) / kPer + 2 * kLayers + 4, 0}, seed, zeroed);
-        for (const Walk& w : {host, disk, mixed, tight}) {
-          EXPECT_TRUE(w.right) << "capacity " << capacity << " seed " << seed;
-          EXPECT_EQ(w.watch.races, 0) << "capacity " << capacity << " seed " << seed;
-        }
-        EXPECT_EQ(host.moved.to_disk, 0);
-        EXPECT_EQ(disk.moved.to_disk, disk.moved.out);
-        EXPECT_EQ(disk.moved.from_disk, disk.moved.in);
+      const auto run = [&](std::int64_t capacity, const OffloadCapacity& offload) {
+        const Walk::Outcome w =
+            Walk{.capacity = capacity, .offload = offload, .seed = seed, .zeroed = zeroed}.run();
+        EXPECT_TRUE(w.right) << "capacity " << capacity << " seed " << seed;
+        EXPECT_EQ(w.watch.races, 0) << "capacity " << capacity << " seed " << seed;
+        return w.moved;
+      };
+      EXPECT_EQ(run(kAll, {}).in, 0);
+      for (const std::int64_t capacity : {least, least + 3, kAll - 1}) {
+        const MovedBytes host = run(capacity, {groups, 0}),
+                         disk = run(capacity, {0, groups, directory.path(), 3}),
+                         mixed = run(capacity, {3, groups - 3, directory.path()});
+        run(capacity, {(kAll - capacity) / per + 2 * Walk::kLayers + 4, 0});
+        EXPECT_EQ(host.to_disk, 0);
+        EXPECT_EQ(disk.to_disk, disk.out);
+        EXPECT_EQ(disk.from_disk, disk.in);
         // Where pages wait does not change what moves.
-        EXPECT_EQ(host.moved.out, disk.moved.out);
-        EXPECT_EQ(host.moved.in, mixed.moved.in);
-        if (capacity == kLeast) {
-          EXPECT_GT(host.moved.in, 0);
+        EXPECT_EQ(host.out, disk.out);
+        EXPECT_EQ(host.in, mixed.in);
+        if (capacity == least) {
+          EXPECT_GT(host.in, 0);
         }
       }
     }
   EXPECT_TRUE(std::filesystem::is_empty(directory.path())) << "the file has no name";
 }
 
+// Groups smaller than a chunk, ones that straddle two, and one that holds a whole layer; accesses
+// that are sets, and some whose pages come late.
+TEST(TieredPages, AnyGroupsAndSets) {
+  const TempDirectory directory;
+  for (const std::int64_t per : {1, 2, 3, 4, 12})
+    for (const bool sets : {false, true})
+      for (std::uint64_t seed = 0; seed < 3; ++seed) {
+        const std::int64_t groups = groups_of(per), least = Walk::least(per, sets);
+        for (const OffloadCapacity& offload :
+             {OffloadCapacity{groups, 0}, OffloadCapacity{1, groups - 1, directory.path(), 3}})
+          for (const std::int64_t capacity : {least, (least + kAll) / 2}) {
+            const Walk::Outcome w = Walk{.capacity = capacity,
+                                         .offload = offload,
+                                         .seed = seed,
+                                         .zeroed = seed % 2 == 0,
+                                         .pages_per_group = per,
+                                         .sets = sets}
+                                        .run();
+            EXPECT_TRUE(w.right) << "groups of " << per << " seed " << seed;
+            EXPECT_EQ(w.watch.races, 0) << "groups of " << per << " seed " << seed;
+            if (capacity == least) {
+              EXPECT_GT(w.moved.in, 0) << "groups of " << per << " seed " << seed;
+            }
+          }
+        const Walk::Outcome resident = Walk{.capacity = kAll,
+                                            .seed = seed,
+                                            .zeroed = true,
+                                            .pages_per_group = per,
+                                            .sets = sets}
+                                           .run();
+        EXPECT_TRUE(resident.right);
+      }
+}
+
 // Each kind of wait, left out everywhere, is noticed. Without those of the disk there are real
 // races, so the thread sanitizer's preset leaves this test out.
 TEST(TieredPages, NoWaitCanBeLeftOut) {
   const TempDirectory directory;
-  const std::int64_t blocks = kLayers * kChunks;
-  for (const WaitSite site : kPageWaits) {
+  const std::int64_t per = Walk::kChunkPages, groups = groups_of(per);
+  std::vector<const WaitSite*> sites = wait_sites_of("pages");
+  for (const WaitSite* site : wait_sites_of("offload")) sites.push_back(site);
+  for (const WaitSite* site : sites) {
     bool met = false, noticed = false;
     for (std::uint64_t seed = 0; seed < 40 && !noticed; ++seed)
-      for (const AwayRoom& away : {AwayRoom{blocks, 0}, AwayRoom{0, blocks, directory.path(), 3}}) {
+      for (const OffloadCapacity& offload :
+           {OffloadCapacity{groups, 0}, OffloadCapacity{0, groups, directory.path(), 3}}) {
         try {
-          const Walk w = walk(kLeast, away, seed, seed % 2 == 0, site);
-          met = met || w.watch.waits[static_cast<std::size_t>(site)] > 0;
+          const Walk::Outcome w = Walk{.capacity = Walk::least(per),
+                                       .offload = offload,
+                                       .seed = seed,
+                                       .zeroed = seed % 2 == 0,
+                                       .left_out = site}
+                                      .run();
+          met = met || w.watch.waits.contains(site);
           noticed = noticed || w.watch.races > 0 || !w.right;
         } catch (const Error&) {  // the disk's checksums notice too
           met = noticed = true;
         }
       }
-    EXPECT_TRUE(met && noticed) << "site " << static_cast<int>(site) << (met ? "" : ", never met");
+    EXPECT_TRUE(met && noticed) << site->name() << (met ? "" : ", never met");
   }
 }
 
-TEST(TieredPages, ACleanBlockIsNotWrittenAgain) {
+AccessList list_of(std::int64_t layers, const std::vector<PageAccess>& accesses) {
+  AccessList list(layers);
+  for (const PageAccess& access : accesses) list.add(access);
+  return list;
+}
+
+// Groups of one page in `layers` layers, offloaded to host memory.
+TieredShape one_page_each(std::int64_t layers, std::int64_t capacity) {
+  return {.layers = layers,
+          .logical_pages = 1,
+          .pages_per_group = 1,
+          .page_bytes = kBytes,
+          .capacity = capacity,
+          .offload = {layers, 0}};
+}
+
+TieredShape four_pages() {
+  return {
+      .layers = 1, .logical_pages = 4, .pages_per_group = 2, .page_bytes = kBytes, .capacity = 4};
+}
+
+TEST(TieredPages, ACleanGroupIsNotWrittenAgain) {
   const std::unique_ptr<Device> device = make_cpu_device();
   const std::unique_ptr<Mover> mover = device->make_mover();
-  TieredPages pages(*device, mover.get(), {2, 1, 1, kBytes, 1, {2, 0}}, "pages");
-  const auto use = [](std::int64_t layer, bool first, bool changes) {
-    return PageUse{.layer = layer, .pages = {0, 1}, .creates = first, .changes = changes};
+  TieredPages pages(*device, mover.get(), one_page_each(2, 1), "pages");
+  const auto access = [](std::int64_t layer, bool first, bool changes) {
+    return PageAccess{.layer = layer, .pages = PageRun{0, 1}, .creates = first, .changes = changes};
   };
-  pages.begin({use(0, true, true), use(1, true, true), use(0, false, false), use(1, false, true),
-               use(0, false, false)});
+  pages.begin(list_of(2, {access(0, true, true), access(1, true, true), access(0, false, false),
+                          access(1, false, true), access(0, false, false)}));
   const auto moved_out = [&](std::int64_t number) {
     pages.enter(number);
     pages.leave(number);
-    return pages.away().moved().out;
+    return pages.offload().moved().out;
   };
   EXPECT_EQ(moved_out(0), 0);
   EXPECT_EQ(moved_out(1), kBytes);      // layer 0, for the first time
   EXPECT_EQ(moved_out(2), 2 * kBytes);  // layer 1, for the first time
   EXPECT_EQ(moved_out(3), 2 * kBytes);  // layer 0 leaves as it came
   EXPECT_EQ(moved_out(4), 3 * kBytes);  // layer 1 was changed
-  EXPECT_EQ(pages.away().moved().in, 3 * kBytes);
+  EXPECT_EQ(pages.offload().moved().in, 3 * kBytes);
 }
 
-// While one use is computed on, the next ones' pages come.
-TEST(TieredPages, PagesComeBeforeTheirUse) {
+// While one access is computed on, the next ones' pages come.
+TEST(TieredPages, PagesComeBeforeTheirAccess) {
   const std::unique_ptr<Device> device = make_cpu_device();
   const std::unique_ptr<Mover> mover = device->make_mover();
-  TieredPages pages(*device, mover.get(), {6, 1, 1, kBytes, 3, {6, 0}}, "pages");
-  std::vector<PageUse> uses;
+  TieredPages pages(*device, mover.get(), one_page_each(6, 3), "pages");
+  std::vector<PageAccess> accesses;
   for (std::int64_t i = 0; i < 24; ++i)
-    uses.push_back({.layer = i % 6, .pages = {0, 1}, .creates = i < 6, .changes = i < 6});
-  pages.begin(uses);
+    accesses.push_back(
+        {.layer = i % 6, .pages = PageRun{0, 1}, .creates = i < 6, .changes = i < 6});
+  pages.begin(list_of(6, accesses));
   for (std::int64_t i = 0; i < 24; ++i) {
     pages.enter(i);
     if (i >= 6 && i + 2 < 24) {
@@ -192,7 +174,7 @@ TEST(TieredPages, PagesComeBeforeTheirUse) {
     }
     pages.leave(i);
   }
-  EXPECT_EQ(pages.away().moved().out, 6 * kBytes);
+  EXPECT_EQ(pages.offload().moved().out, 6 * kBytes);
 }
 
 // Of pages that are used in turn, those that fit stay, and only the others move.
@@ -200,25 +182,27 @@ TEST(TieredPages, OnlyWhatDoesNotFitMoves) {
   const std::unique_ptr<Device> device = make_cpu_device();
   const std::unique_ptr<Mover> mover = device->make_mover();
   constexpr std::int64_t kCount = 40, kHere = 30, kRounds = 10;
-  TieredPages pages(*device, mover.get(), {kCount, 1, 1, kBytes, kHere, {kCount, 0}}, "pages");
-  std::vector<PageUse> uses;
+  TieredPages pages(*device, mover.get(), one_page_each(kCount, kHere), "pages");
+  std::vector<PageAccess> accesses;
   for (std::int64_t i = 0; i < kCount * kRounds; ++i)
-    uses.push_back(
-        {.layer = i % kCount, .pages = {0, 1}, .creates = i < kCount, .changes = i < kCount});
-  pages.begin(uses);
-  for (std::int64_t i = 0; i < std::ssize(uses); ++i) {
+    accesses.push_back({.layer = i % kCount,
+                        .pages = PageRun{0, 1},
+                        .creates = i < kCount,
+                        .changes = i < kCount});
+  pages.begin(list_of(kCount, accesses));
+  for (std::int64_t i = 0; i < std::ssize(accesses); ++i) {
     pages.enter(i);
     pages.leave(i);
   }
-  // A few more than do not fit: what comes ahead of its use takes room too.
-  EXPECT_LE(pages.away().moved().in, (kCount - kHere + 4) * (kRounds - 1) * kBytes);
+  // A few more than do not fit: what comes ahead of its access takes room too.
+  EXPECT_LE(pages.offload().moved().in, (kCount - kHere + 4) * (kRounds - 1) * kBytes);
 }
 
-TEST(TieredPages, UsesComeInOrder) {
+TEST(TieredPages, AccessesComeInOrder) {
   const std::unique_ptr<Device> device = make_cpu_device();
-  TieredPages pages(*device, nullptr, {1, 4, 2, kBytes, 4, {}}, "pages");
-  pages.begin({{.layer = 0, .pages = {0, 2}, .creates = true},
-               {.layer = 0, .pages = {0, 4}, .creates = true}});
+  TieredPages pages(*device, nullptr, four_pages(), "pages");
+  pages.begin(list_of(1, {{.layer = 0, .pages = PageRun{0, 2}, .creates = true},
+                          {.layer = 0, .pages = PageRun{0, 4}, .creates = true}}));
   EXPECT_THROW(pages.enter(1), InternalError);
   pages.enter(0);
   pages.leave(0);
@@ -228,9 +212,9 @@ TEST(TieredPages, UsesComeInOrder) {
 
 TEST(TieredPages, WhatIsNewMustNotExist) {
   const std::unique_ptr<Device> device = make_cpu_device();
-  TieredPages pages(*device, nullptr, {1, 4, 2, kBytes, 4, {}}, "pages");
-  pages.begin({{.layer = 0, .pages = {0, 2}, .creates = true},
-               {.layer = 0, .pages = {1, 4}, .creates = true, .all_new = true}});
+  TieredPages pages(*device, nullptr, four_pages(), "pages");
+  pages.begin(list_of(1, {{.layer = 0, .pages = PageRun{0, 2}, .creates = true},
+                          {.layer = 0, .pages = PageRun{1, 4}, .creates = true, .all_new = true}}));
   pages.enter(0);
   pages.leave(0);
   EXPECT_THROW(pages.enter(1), InternalError);

@@ -1,5 +1,5 @@
-// A mover for tests. Copies happen late, in random order within what marks and waits allow, and in
-// pieces; every access is checked to come after those it conflicts with by marks and waits alone
+// A mover for tests. Copies happen late, in random order within what fences and waits allow, and in
+// pieces; every access is checked to come after those it conflicts with by fences and waits alone
 // (vector clocks), whatever the timing was. One kind of wait can be left out, to see that it is
 // missed. Its lanes are those of the CPU device: what computes has run when its call returns.
 #pragma once
@@ -9,7 +9,6 @@
 #include <deque>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <vector>
 
 #include "base/error.h"
@@ -21,9 +20,9 @@ namespace longstride {
 // What all movers of a test have seen.
 struct MoverWatch {
   std::uint64_t seed = 0;
-  std::int64_t granule = 64;         // accesses are compared in pieces of that many bytes
-  std::optional<WaitSite> left_out;  // nobody waits there
-  std::array<std::int64_t, kWaitSites> waits{};
+  std::int64_t granule = 64;           // accesses are compared in pieces of that many bytes
+  const WaitSite* left_out = nullptr;  // nobody waits there
+  std::map<const WaitSite*, std::int64_t> waits = {};
   std::int64_t races = 0, copies = 0;
   bool is_gone = false;  // the device: whoever waits for everything gets an Error
 };
@@ -33,29 +32,29 @@ class WatchedMover final : public Mover {
   explicit WatchedMover(MoverWatch& watch) : watch_(watch), random_(watch.seed) {}
   ~WatchedMover() override { finish_whatever_comes(*this); }
 
-  Mark mark(Lane lane) override {
+  Fence fence(Lane lane) override {
     const std::scoped_lock lock(mutex_);
     LaneState& l = at(lane);
-    l.marks.push_back(l.clock);
-    l.marks.back()[index(lane)] = l.operations;
+    l.fences.push_back(l.clock);
+    l.fences.back()[index(lane)] = l.operations;
     dawdle();
-    return {lane, l.marks.size()};
+    return {lane, l.fences.size()};
   }
 
-  void wait(Lane lane, Mark mark, WaitSite site) override {
+  void wait(Lane lane, Fence fence, const WaitSite& site) override {
     const std::scoped_lock lock(mutex_);
-    if (mark.number == 0 || skips(site)) return;
-    const Clock& clock = at(mark.lane).marks[mark.number - 1];
+    if (fence.number == 0 || skips(site)) return;
+    const Clock& clock = at(fence.lane).fences[fence.number - 1];
     for (std::size_t i = 0; i < clock.size(); ++i)
       at(lane).clock[i] = std::max(at(lane).clock[i], clock[i]);
     if (lane == Lane::kCompute) run_until(clock);
     dawdle();
   }
 
-  void wait_on_host(Mark mark, WaitSite site) override {
+  void wait_on_host(Fence fence, const WaitSite& site) override {
     const std::scoped_lock lock(mutex_);
-    if (mark.number == 0 || skips(site)) return;
-    const Clock& clock = at(mark.lane).marks[mark.number - 1];
+    if (fence.number == 0 || skips(site)) return;
+    const Clock& clock = at(fence.lane).fences[fence.number - 1];
     run_until(clock);
     // Whatever a lane is given later comes after what the host has waited for.
     for (LaneState& l : lanes_)
@@ -102,7 +101,7 @@ class WatchedMover final : public Mover {
   struct LaneState {
     std::uint64_t operations = 0;
     Clock clock{};  // of other lanes: what this one has waited for
-    std::vector<Clock> marks;
+    std::vector<Clock> fences;
     std::deque<Pending> pending;
   };
   struct Accesses {
@@ -111,9 +110,9 @@ class WatchedMover final : public Mover {
 
   static std::size_t index(Lane lane) { return static_cast<std::size_t>(lane); }
   LaneState& at(Lane lane) { return lanes_[index(lane)]; }
-  bool skips(WaitSite site) {
-    ++watch_.waits[static_cast<std::size_t>(site)];
-    return watch_.left_out == site;
+  bool skips(const WaitSite& site) {
+    ++watch_.waits[&site];
+    return watch_.left_out == &site;
   }
 
   void access(Lane lane, const std::byte* memory, std::int64_t bytes, bool writes) {

@@ -5,7 +5,7 @@
 #include <new>
 
 #include "base/serial_worker.h"
-#include "tests/pages/disk_queue_fixture.h"
+#include "tests/offload/disk_queue_fixture.h"
 
 namespace longstride {
 namespace {

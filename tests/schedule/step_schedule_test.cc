@@ -70,7 +70,8 @@ class Simulator {
 
   void expect_visits(const Task& task) {
     std::set<std::int64_t> visited;
-    for (std::int64_t p = task.visited.begin; p < task.visited.end; ++p) {
+    for (std::int64_t p = task.visited.hull().begin; p < task.visited.hull().end; ++p) {
+      if (!task.visited.contains(p)) continue;
       visited.insert(p);
       EXPECT_TRUE(kv_.contains({task.layer, p})) << "page " << p << " is visited but not there";
     }
@@ -109,8 +110,7 @@ class Simulator {
     lasting_[{task.chunk, task.layer}] = {};
     backward_.emplace_back(task.chunk, task.layer);
     expect_visits(task);
-    for (std::int64_t p = task.visited.begin; p < task.visited.end; ++p)
-      gradients_.insert({task.layer, p});
+    for (const std::int64_t p : seen_pages(task)) gradients_.insert({task.layer, p});
     peak_gradients_ = std::max(peak_gradients_, static_cast<std::int64_t>(gradients_.size()));
     EXPECT_EQ(task.freed, layout_.chunk_pages(task.chunk));
     for (std::int64_t p = task.freed.begin; p < task.freed.end; ++p) {

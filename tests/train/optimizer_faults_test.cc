@@ -7,7 +7,7 @@
 
 #include "base/files.h"
 #include "model/presets.h"
-#include "tests/pages/disk_queue_fixture.h"
+#include "tests/offload/disk_queue_fixture.h"
 #include "tests/train/optimizer_fixture.h"
 #include "train/checkpoint.h"
 
@@ -26,7 +26,8 @@ class OptimizerFaults : public ::testing::Test {
     StateOptions options = on_disk(disk_.path(), 1088);
     options.make_disk = [this](const std::filesystem::path& directory, std::int64_t blocks,
                                std::int64_t block_bytes, const std::string& what) {
-      auto file = std::make_shared<PageFile>(directory, blocks * block_bytes);
+      auto file =
+          std::make_shared<OffloadFile>(directory, blocks * block_bytes, "the test's blocks");
       OpenedIo opened = open_block_io(file, block_bytes);
       const std::int64_t middle = blocks / 2 * block_bytes;
       opened.io = std::make_unique<FaultyIo>(

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/data/temp_directory.h"
+#include "tests/offload/wait_sites.h"
 #include "tests/train/optimizer_fixture.h"
 #include "tests/train/watched_device.h"
 
@@ -16,8 +17,7 @@ struct Seen {
   bool right = false;             // the bits, and nothing was thrown
 };
 
-Seen run(const StateOptions& state, DType dtype, std::optional<WaitSite> left_out,
-         std::uint64_t seed = 0) {
+Seen run(const StateOptions& state, DType dtype, const WaitSite* left_out, std::uint64_t seed = 0) {
   const auto cpu = make_cpu_device();
   Trained resident(*cpu, optimizer_model(), dtype, {});
   resident.update(1, 2);
@@ -34,7 +34,7 @@ Seen run(const StateOptions& state, DType dtype, std::optional<WaitSite> left_ou
     // A block that changed while it was written came back as another.
   }
   seen.races = device.watch.races;
-  seen.buffer_waits = device.watch.waits[static_cast<std::size_t>(WaitSite::kBufferAfterFetch)];
+  seen.buffer_waits = device.watch.waits[wait_site("offload/buffer-after-copy")];
   return seen;
 }
 
@@ -46,7 +46,7 @@ TEST(OptimizerOrder, NothingMeets) {
     for (const DType dtype : {DType::kF32, DType::kBF16})
       for (const StateOptions& state : {on_host(slice), on_disk(directory.path(), slice),
                                         split(directory.path(), slice, optimizer_model(), dtype)}) {
-        const Seen seen = run(state, dtype, std::nullopt);
+        const Seen seen = run(state, dtype, nullptr);
         EXPECT_EQ(seen.races, 0) << slice;
         EXPECT_TRUE(seen.right) << slice;
       }
@@ -69,12 +69,11 @@ TEST(OptimizerOrder, ADeviceThatFailsEndsInItsError) {
 
 TEST(OptimizerOrder, NoWaitCanBeLeftOut) {
   const TempDirectory directory;
-  for (const WaitSite site : {WaitSite::kOptimizerInAfterOut, WaitSite::kOptimizerUseAfterIn,
-                              WaitSite::kOptimizerZeroAfterOut, WaitSite::kOptimizerOutAfterUse})
+  for (const WaitSite* site : wait_sites_of("optimizer"))
     for (const StateOptions& state :
          {on_host(192), on_disk(directory.path(), 192),
           split(directory.path(), 192, optimizer_model(), DType::kBF16)})
-      EXPECT_GT(run(state, DType::kBF16, site).races, 0) << static_cast<int>(site);
+      EXPECT_GT(run(state, DType::kBF16, site).races, 0) << site->name();
 }
 
 // What the disk does is not in the mover's clocks: the bits tell, with one of some timings.
@@ -82,12 +81,13 @@ TEST(OptimizerOrder, NoWaitCanBeLeftOutForTheDisk) {
   const TempDirectory directory;
   bool wrong = false;
   for (std::uint64_t seed = 0; seed < 20 && !wrong; ++seed)
-    wrong = !run(on_disk(directory.path(), 192), DType::kBF16, WaitSite::kDiskWriteAfterCopy, seed)
+    wrong = !run(on_disk(directory.path(), 192), DType::kBF16,
+                 wait_site("offload/disk-write-after-copy"), seed)
                  .right;
   EXPECT_TRUE(wrong);
   // That the copy from a buffer is over before it is used again cannot be seen here, where what
   // computes has waited for that copy already; tests of pages leave the wait out.
-  EXPECT_GT(run(on_disk(directory.path(), 192), DType::kBF16, std::nullopt).buffer_waits, 0);
+  EXPECT_GT(run(on_disk(directory.path(), 192), DType::kBF16, nullptr).buffer_waits, 0);
 }
 
 }  // namespace

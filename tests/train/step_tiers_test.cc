@@ -11,7 +11,7 @@ namespace {
 struct Outcome {
   std::vector<float> losses;
   std::unique_ptr<ParameterSet> gradients;
-  AwayBlocks::Moved moved;
+  MovedBytes moved;
   StepMemory memory;
 };
 
@@ -51,8 +51,7 @@ std::int64_t least_bytes(Device& device, const RandomCase& c, const SequenceLayo
                          std::int64_t keep, const NumericsChoice& choice) {
   const NumericsRecord numerics =
       choose_numerics(device, c.config, layout.chunk_tokens, layout.page_tokens, choice);
-  return StepPlanner(device, c.config, parameter_specs(c.config, DType::kF32),
-                     numerics,
+  return StepPlanner(device, c.config, parameter_specs(c.config, DType::kF32), numerics,
                      {.max_tokens = layout.tokens,
                       .keep_chunks = keep,
                       .packed = c.document_starts.size() > 1})

@@ -11,9 +11,9 @@ namespace {
 
 class CpuMover final : public Mover {
  public:
-  Mark mark(Lane lane) override { return {lane, 0}; }
-  void wait(Lane, Mark, WaitSite) override {}
-  void wait_on_host(Mark, WaitSite) override {}
+  Fence fence(Lane lane) override { return {lane, 0}; }
+  void wait(Lane, Fence, const WaitSite&) override {}
+  void wait_on_host(Fence, const WaitSite&) override {}
   void copy(Lane lane, std::span<const Copy> copies) override {
     std::int64_t bytes = 0;
     for (const Copy& c : copies) bytes += c.bytes;

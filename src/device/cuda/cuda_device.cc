@@ -164,6 +164,11 @@ class CudaDevice final : public Device {
   void copy_to_host_later(void* host, const void* device, std::int64_t bytes) override {
     stream_->copy_to_host_later(host, device, bytes);
   }
+  ResultFence fetch_result(void* host, const void* device, std::int64_t bytes) override {
+    return stream_->results().fetch(host, device, bytes);
+  }
+  bool has_passed(ResultFence fence) override { return stream_->results().has_passed(fence); }
+  void wait_for(ResultFence fence) override { stream_->results().wait_for(fence); }
   void zero(void* device, std::int64_t bytes) override {
     if (bytes > 0)
       LS_CUDA(cudaMemsetAsync(device, 0, static_cast<std::size_t>(bytes), stream_->handle()));

@@ -10,7 +10,7 @@
 namespace longstride::cuda {
 namespace {
 
-constexpr std::size_t kMarks = 4096;   // of a lane that can be told apart
+constexpr std::size_t kFences = 4096;  // of a lane that can be told apart
 constexpr std::size_t kSpans = 1024;   // that are timed at once
 constexpr std::size_t kFewCopies = 4;  // up to here one call each costs less than a batch
 
@@ -27,8 +27,8 @@ class CudaMover final : public Mover {
     for (int lane = 0; lane < kLanes; ++lane) {
       if (lane != index(Lane::kCompute))
         LS_CUDA(cudaStreamCreateWithFlags(&copies_[lane], cudaStreamNonBlocking));
-      marks_[lane].resize(kMarks);
-      for (cudaEvent_t& event : marks_[lane])
+      fences_[lane].resize(kFences);
+      for (cudaEvent_t& event : fences_[lane])
         LS_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
     }
     spans_.resize(kSpans);
@@ -42,7 +42,7 @@ class CudaMover final : public Mover {
   ~CudaMover() override {
     for (int lane = 0; lane < kLanes; ++lane) {
       cudaStreamSynchronize(stream(lane));
-      for (cudaEvent_t event : marks_[lane]) cudaEventDestroy(event);
+      for (cudaEvent_t event : fences_[lane]) cudaEventDestroy(event);
       if (copies_[lane] != nullptr) cudaStreamDestroy(copies_[lane]);
     }
     for (const Span& span : spans_) {
@@ -51,31 +51,31 @@ class CudaMover final : public Mover {
     }
   }
 
-  Mark mark(Lane lane) override {
+  Fence fence(Lane lane) override {
     const int i = index(lane);
-    const Mark mark{lane, ++numbers_[i]};
+    const Fence fence{lane, ++numbers_[i]};
     // Whoever still waits for what this event stood for has to have waited by now.
-    if (mark.number > kMarks) wait_asleep(event(mark));
-    LS_CUDA(cudaEventRecord(event(mark), stream(i)));
-    return mark;
+    if (fence.number > kFences) wait_asleep(event(fence));
+    LS_CUDA(cudaEventRecord(event(fence), stream(i)));
+    return fence;
   }
 
-  void wait(Lane lane, Mark mark, WaitSite) override {
-    std::uint64_t& waited = waited_[index(lane)][index(mark.lane)];
-    if (mark.lane == lane || mark.number <= waited) return;
-    waited = mark.number;
-    if (mark.number + kMarks <= numbers_[index(mark.lane)]) return;  // passed long ago
-    if (cudaEventQuery(event(mark)) == cudaSuccess) return;
+  void wait(Lane lane, Fence fence, const WaitSite&) override {
+    std::uint64_t& waited = waited_[index(lane)][index(fence.lane)];
+    if (fence.lane == lane || fence.number <= waited) return;
+    waited = fence.number;
+    if (fence.number + kFences <= numbers_[index(fence.lane)]) return;  // passed long ago
+    if (cudaEventQuery(event(fence)) == cudaSuccess) return;
     if (lane != Lane::kCompute)
-      return LS_CUDA(cudaStreamWaitEvent(stream(index(lane)), event(mark), 0));
+      return LS_CUDA(cudaStreamWaitEvent(stream(index(lane)), event(fence), 0));
     timed(index(lane), &times_.blocked_s,
-          [&] { LS_CUDA(cudaStreamWaitEvent(stream(index(lane)), event(mark), 0)); });
+          [&] { LS_CUDA(cudaStreamWaitEvent(stream(index(lane)), event(fence), 0)); });
   }
 
-  void wait_on_host(Mark mark, WaitSite) override {
-    if (mark.number == 0) return;
+  void wait_on_host(Fence fence, const WaitSite&) override {
+    if (fence.number == 0) return;
     LS_CUDA(cudaSetDevice(device_));  // any thread may come
-    wait_asleep(event(mark));
+    wait_asleep(event(fence));
   }
 
   void copy(Lane lane, std::span<const Copy> copies) override {
@@ -100,7 +100,9 @@ class CudaMover final : public Mover {
   cudaStream_t stream(int lane) const {
     return lane == index(Lane::kCompute) ? compute_.handle() : copies_[lane];
   }
-  cudaEvent_t event(Mark mark) const { return marks_[index(mark.lane)][mark.number % kMarks]; }
+  cudaEvent_t event(Fence fence) const {
+    return fences_[index(fence.lane)][fence.number % kFences];
+  }
 
   void queue(Lane lane, std::span<const Copy> copies) {
     auto* const to = stream(index(lane));
@@ -151,7 +153,7 @@ class CudaMover final : public Mover {
   CudaStream& compute_;
   int device_ = 0;
   std::array<cudaStream_t, kLanes> copies_{};
-  std::array<std::vector<cudaEvent_t>, kLanes> marks_;
+  std::array<std::vector<cudaEvent_t>, kLanes> fences_;
   std::array<std::uint64_t, kLanes> numbers_{};
   std::array<std::array<std::uint64_t, kLanes>, kLanes> waited_{};  // by who waits, then for whom
   std::vector<Span> spans_;                                         // a ring

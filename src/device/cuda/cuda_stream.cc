@@ -18,6 +18,7 @@ CudaStream::CudaStream(int multiprocessors)
     : Stream(DeviceKind::kCuda), multiprocessors_(multiprocessors) {
   LS_CUDA(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking));
   ring_ = std::make_unique<TransferRing>(handle_);
+  results_ = std::make_unique<ResultRing>(handle_);
   LS_CUDA(
       cudaHostAlloc(reinterpret_cast<void**>(&downloads_), kDownloadBytes, cudaHostAllocDefault));
   deliveries_.reserve(4096);
@@ -33,6 +34,7 @@ CudaStream::CudaStream(int multiprocessors)
 CudaStream::~CudaStream() {
   cudaStreamSynchronize(handle_);
   extension_.reset();
+  results_.reset();
   ring_.reset();
   cudaFreeHost(downloads_);
   for (cudaEvent_t event : pieces_) cudaEventDestroy(event);
@@ -47,6 +49,7 @@ void CudaStream::synchronize() {
     std::memcpy(d.host, d.staged, static_cast<std::size_t>(d.bytes));
   deliveries_.clear();
   staged_ = 0;
+  results_->wait_for(results_->last());
   if (into_.empty()) return;
   for (std::size_t i = 0; i < into_.size(); ++i) {
     float milliseconds = 0;

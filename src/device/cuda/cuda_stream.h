@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "device/cuda/result_ring.h"
 #include "device/cuda/transfer_ring.h"
 #include "device/device.h"
 
@@ -30,7 +31,8 @@ class CudaStream final : public Stream {
   CudaStream& operator=(const CudaStream&) = delete;
   ~CudaStream() override;
 
-  // Waits for the queue, then delivers what copy_to_host_later and record_elapsed asked for.
+  // Waits for the queue, then delivers what copy_to_host_later, results() and record_elapsed were
+  // asked for.
   void synchronize() override;
   void throttle() override;
   void record_elapsed(double* into) override;
@@ -53,6 +55,8 @@ class CudaStream final : public Stream {
   // `host` holds the data after the next synchronize().
   void copy_to_host_later(void* host, const void* device, std::int64_t bytes);
 
+  ResultRing& results() { return *results_; }
+
   // The extension made by `make` at the first call. One type of extension per stream.
   StreamExtension& extension(const std::function<std::unique_ptr<StreamExtension>()>& make) {
     if (!extension_) extension_ = make();
@@ -68,6 +72,7 @@ class CudaStream final : public Stream {
   cudaStream_t handle_ = nullptr;
   int multiprocessors_;
   std::unique_ptr<TransferRing> ring_;
+  std::unique_ptr<ResultRing> results_;
   std::byte* downloads_ = nullptr;  // pinned
   std::int64_t staged_ = 0;         // bytes of it that wait for delivery
   std::vector<Delivery> deliveries_;

@@ -246,8 +246,6 @@ class Backward {
 
 }  // namespace
 
-void paged_attention_backward(Stream&, const PagedAttentionBackward& a) {
-  Backward(a).run();
-}
+void paged_attention_backward(Stream&, const PagedAttentionBackward& a) { Backward(a).run(); }
 
 }  // namespace longstride::ops::cpu

@@ -3,11 +3,11 @@
 
 #include <memory>
 
-#include "pages/block_io.h"
+#include "offload/block_io.h"
 
 namespace longstride {
 
 // `direct`: what the file was set to.
-std::unique_ptr<BlockIo> make_thread_io(std::shared_ptr<PageFile> file, bool direct);
+std::unique_ptr<BlockIo> make_thread_io(std::shared_ptr<OffloadFile> file, bool direct);
 
 }  // namespace longstride

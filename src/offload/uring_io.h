@@ -3,11 +3,11 @@
 
 #include <memory>
 
-#include "pages/block_io.h"
+#include "offload/block_io.h"
 
 namespace longstride {
 
 // `file` is direct. Null where the kernel or a container refuses io_uring; `error` is its number.
-std::unique_ptr<BlockIo> make_uring_io(std::shared_ptr<PageFile> file, int* error);
+std::unique_ptr<BlockIo> make_uring_io(std::shared_ptr<OffloadFile> file, int* error);
 
 }  // namespace longstride

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "pages/disk_queue.h"
+#include "offload/disk_queue.h"
 #include "tests/data/temp_directory.h"
 
 namespace longstride {
@@ -91,7 +91,7 @@ class Buffer {
 inline std::unique_ptr<DiskQueue> make_queue(IoKind kind, const std::filesystem::path& directory,
                                              std::int64_t blocks, std::int64_t block_bytes,
                                              std::string* why_not, FaultyIo::Faults faults = {}) {
-  auto file = std::make_shared<PageFile>(directory, blocks * block_bytes);
+  auto file = std::make_shared<OffloadFile>(directory, blocks * block_bytes, "the test's blocks");
   std::unique_ptr<BlockIo> io = make_block_io(kind, file, block_bytes, why_not);
   if (io == nullptr) return nullptr;
   io = std::make_unique<FaultyIo>(std::move(io), std::move(faults));

@@ -1,5 +1,5 @@
 // What goes to disk comes back, in the order that the queue promises.
-#include "pages/disk_queue.h"
+#include "offload/disk_queue.h"
 
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -13,7 +13,7 @@
 #include <future>
 #include <thread>
 
-#include "tests/pages/disk_queue_fixture.h"
+#include "tests/offload/disk_queue_fixture.h"
 
 namespace longstride {
 namespace {
@@ -198,7 +198,7 @@ TEST_P(DiskQueueKinds, GoesOnWhenTheDirectoryIsRemoved) {
 
 TEST(DiskQueue, TakesTheBestIoThatThereIs) {
   const TempDirectory directory;
-  const auto file = std::make_shared<PageFile>(directory.path(), 1 << 20);
+  const auto file = std::make_shared<OffloadFile>(directory.path(), 1 << 20, "the test's blocks");
   std::string why_not;
   const OpenedIo whole = open_block_io(file, 4096);
   if (make_block_io(IoKind::kUringDirect, file, 4096, &why_not) != nullptr) {
@@ -220,7 +220,7 @@ TEST(DiskQueue, OddBlocksGoThroughTheCache) {
 
 TEST(DiskQueue, ThreadsServeWhereIoUringIsRefused) {
   const TempDirectory directory;
-  const auto file = std::make_shared<PageFile>(directory.path(), 1 << 20);
+  const auto file = std::make_shared<OffloadFile>(directory.path(), 1 << 20, "the test's blocks");
   std::string why_not;
   if (make_block_io(IoKind::kThreadsDirect, file, 4096, &why_not) == nullptr)
     GTEST_SKIP() << why_not;

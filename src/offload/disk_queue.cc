@@ -1,4 +1,4 @@
-#include "pages/disk_queue.h"
+#include "offload/disk_queue.h"
 
 #include <cerrno>
 #include <cstring>
@@ -14,10 +14,10 @@ std::uint64_t checksum_of(const std::byte* memory, std::int64_t bytes) {
   return checksum_of_text({reinterpret_cast<const char*>(memory), static_cast<std::size_t>(bytes)});
 }
 
-std::shared_ptr<PageFile> make_file(const std::filesystem::path& directory, std::int64_t blocks,
-                                    std::int64_t block_bytes, const std::string& what) {
+std::shared_ptr<OffloadFile> make_file(const std::filesystem::path& directory, std::int64_t blocks,
+                                       std::int64_t block_bytes, const std::string& what) {
   LS_CHECK(blocks > 0 && block_bytes > 0, "{} blocks of {} bytes on disk", blocks, block_bytes);
-  return std::make_shared<PageFile>(directory, blocks * block_bytes, what);
+  return std::make_shared<OffloadFile>(directory, blocks * block_bytes, what);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Blocks of pages on disk: a file of equal blocks, written and read beside everything else.
+// Blocks on disk: a file of equal blocks, written and read beside everything else.
 //
 // Order. Jobs of one block run one after another as they were given, so a read sees every earlier
 // write of its block. Jobs of different blocks run in any order, several at a time; the `ready`
@@ -6,7 +6,7 @@
 // holds up later writes, and later reads of the blocks they write: no other read, and no write that
 // was ready before.
 //
-// How it does I/O, in order of preference (pages/block_io.h): io_uring past the system's cache;
+// How it does I/O, in order of preference (offload/block_io.h): io_uring past the system's cache;
 // threads past the cache, where the kernel or a container refuses io_uring; threads through the
 // cache, where the file system refuses O_DIRECT or a block is no multiple of 4096 bytes. Memory
 // that does not begin at a multiple of 4096 is copied on the way if the cache is passed by.
@@ -30,8 +30,8 @@
 #include <vector>
 
 #include "base/serial_worker.h"
-#include "pages/block_io.h"
-#include "pages/transfers.h"
+#include "offload/block_io.h"
+#include "offload/transfers.h"
 
 namespace longstride {
 

@@ -4,30 +4,19 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "device/device.h"
-#include "pages/disk_queue.h"
+#include "offload/disk_queue.h"
+#include "offload/offload_times.h"
 
 namespace longstride {
-
-// Since the beginning.
-struct DiskTimes {
-  double busy_s = 0;    // the disk was
-  double waited_s = 0;  // the caller stood still for it
-};
 
 class DiskBuffers {
  public:
   // `mover` outlives it. At least two buffers; two thirds of them may hold what was read ahead.
-  // Throws Error where the directory cannot be used.
-  DiskBuffers(Device& device, Mover& mover, const std::filesystem::path& directory,
-              std::int64_t blocks, std::int64_t block_bytes, std::int64_t buffers,
-              const std::string& what);
-  // The same on a queue that is there already.
   DiskBuffers(Device& device, Mover& mover, std::unique_ptr<DiskQueue> queue,
               std::int64_t block_bytes, std::int64_t buffers, const std::string& what);
   DiskBuffers(const DiskBuffers&) = delete;
@@ -36,10 +25,12 @@ class DiskBuffers {
 
   // Where to copy the block to, in the lane to the host; end_write sends it on. One at a time.
   std::byte* begin_write(std::int64_t block);
-  void end_write(std::int64_t block);
+  // Gives the fence of that copy.
+  Fence end_write(std::int64_t block);
   // Where to copy the block from, in the lane from the host, until end_read. Waits for the disk.
   std::byte* begin_read(std::int64_t block);
-  void end_read(std::int64_t block);
+  // Gives the fence of that copy.
+  Fence end_read(std::int64_t block);
   // Begins to read; false where no buffer is free for that.
   bool read_ahead(std::int64_t block);
   // Nobody is going to read what the block holds now.
@@ -54,7 +45,7 @@ class DiskBuffers {
     State state = State::kFree;
     std::int64_t block = -1;
     DiskQueue::Ticket ticket = 0;
-    Mark read;  // by the copy to the device
+    Fence read;  // by the copy to the device
     std::uint64_t since = 0;
   };
   std::byte* data(const Buffer& buffer) const {

@@ -1,4 +1,4 @@
-#include "pages/uring_io.h"
+#include "offload/uring_io.h"
 
 #include <liburing.h>
 #include <sys/eventfd.h>
@@ -19,7 +19,7 @@ namespace {
 
 class UringIo final : public BlockIo {
  public:
-  UringIo(std::shared_ptr<PageFile> file, io_uring ring, int event)
+  UringIo(std::shared_ptr<OffloadFile> file, io_uring ring, int event)
       : file_(std::move(file)), ring_(ring), event_(event) {}
   ~UringIo() override {
     try {
@@ -92,7 +92,7 @@ class UringIo final : public BlockIo {
     }
   }
 
-  std::shared_ptr<PageFile> file_;
+  std::shared_ptr<OffloadFile> file_;
   io_uring ring_;
   int event_;  // wake() writes to it; a read of it is always under way
   std::uint64_t event_count_ = 0;
@@ -102,7 +102,7 @@ class UringIo final : public BlockIo {
 
 }  // namespace
 
-std::unique_ptr<BlockIo> make_uring_io(std::shared_ptr<PageFile> file, int* error) {
+std::unique_ptr<BlockIo> make_uring_io(std::shared_ptr<OffloadFile> file, int* error) {
   io_uring ring = {};
   const int status = ::io_uring_queue_init(2 * BlockIo::kMostRequests, &ring, 0);
   if (status < 0) {

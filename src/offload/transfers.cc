@@ -1,4 +1,4 @@
-#include "pages/transfers.h"
+#include "offload/transfers.h"
 
 #include <algorithm>
 #include <cerrno>

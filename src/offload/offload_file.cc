@@ -1,4 +1,4 @@
-#include "pages/page_file.h"
+#include "offload/offload_file.h"
 
 #include <fcntl.h>
 #include <sys/statvfs.h>
@@ -52,8 +52,8 @@ std::string free_room(const std::filesystem::path& directory) {
 
 }  // namespace
 
-PageFile::PageFile(const std::filesystem::path& directory, std::int64_t bytes,
-                   const std::string& what)
+OffloadFile::OffloadFile(const std::filesystem::path& directory, std::int64_t bytes,
+                         const std::string& what)
     : directory_(directory), file_(make_nameless(directory)) {
   if (file_ < 0)
     throw Error(fmt::format("memory.disk_path {} cannot be written: {}", directory.string(),
@@ -68,9 +68,9 @@ PageFile::PageFile(const std::filesystem::path& directory, std::int64_t bytes,
   }
 }
 
-PageFile::~PageFile() { close_descriptor(file_); }
+OffloadFile::~OffloadFile() { close_descriptor(file_); }
 
-int PageFile::set_direct(bool direct) const {
+int OffloadFile::set_direct(bool direct) const {
   const int flags = ::fcntl(file_, F_GETFL);
   if (flags < 0) return errno;
   const int wanted = direct ? flags | O_DIRECT : flags & ~O_DIRECT;

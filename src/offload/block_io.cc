@@ -1,12 +1,12 @@
-#include "pages/block_io.h"
+#include "offload/block_io.h"
 
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include "base/error.h"
-#include "pages/thread_io.h"
-#include "pages/uring_io.h"
+#include "offload/thread_io.h"
+#include "offload/uring_io.h"
 
 namespace longstride {
 namespace {
@@ -34,7 +34,7 @@ std::string reason(const char* what, int error) {
 
 }  // namespace
 
-std::unique_ptr<BlockIo> make_block_io(IoKind kind, std::shared_ptr<PageFile> file,
+std::unique_ptr<BlockIo> make_block_io(IoKind kind, std::shared_ptr<OffloadFile> file,
                                        std::int64_t block_bytes, std::string* why_not) {
   if (kind == IoKind::kThreadsBuffered) {
     const int error = file->set_direct(false);
@@ -60,7 +60,7 @@ std::unique_ptr<BlockIo> make_block_io(IoKind kind, std::shared_ptr<PageFile> fi
   return nullptr;
 }
 
-OpenedIo open_block_io(const std::shared_ptr<PageFile>& file, std::int64_t block_bytes) {
+OpenedIo open_block_io(const std::shared_ptr<OffloadFile>& file, std::int64_t block_bytes) {
   OpenedIo opened;
   for (int kind = 0; kind < kIoKinds && opened.io == nullptr; ++kind) {
     std::string why_not;

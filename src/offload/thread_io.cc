@@ -1,4 +1,4 @@
-#include "pages/thread_io.h"
+#include "offload/thread_io.h"
 
 #include <unistd.h>
 
@@ -20,7 +20,8 @@ constexpr int kThreads = 8;
 
 class ThreadIo final : public BlockIo {
  public:
-  ThreadIo(std::shared_ptr<PageFile> file, bool direct) : file_(std::move(file)), direct_(direct) {
+  ThreadIo(std::shared_ptr<OffloadFile> file, bool direct)
+      : file_(std::move(file)), direct_(direct) {
     try {
       for (int i = 0; i < kThreads; ++i) threads_.push_back(start_thread([this] { run(); }));
     } catch (...) {
@@ -102,7 +103,7 @@ class ThreadIo final : public BlockIo {
     }
   }
 
-  std::shared_ptr<PageFile> file_;
+  std::shared_ptr<OffloadFile> file_;
   bool direct_;
   std::mutex mutex_;
   std::condition_variable asked_, answered_;
@@ -115,7 +116,7 @@ class ThreadIo final : public BlockIo {
 
 }  // namespace
 
-std::unique_ptr<BlockIo> make_thread_io(std::shared_ptr<PageFile> file, bool direct) {
+std::unique_ptr<BlockIo> make_thread_io(std::shared_ptr<OffloadFile> file, bool direct) {
   return std::make_unique<ThreadIo>(std::move(file), direct);
 }
 

@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <csignal>
 
-#include "tests/pages/disk_queue_fixture.h"
+#include "tests/offload/disk_queue_fixture.h"
 
 namespace longstride {
 namespace {

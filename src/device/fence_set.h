@@ -8,15 +8,15 @@
 
 namespace longstride {
 
-struct PageMarks {
+struct FenceSet {
   std::array<std::uint64_t, kLanes> numbers{};
 
-  Mark of(Lane lane) const { return {lane, numbers[static_cast<std::size_t>(lane)]}; }
-  void set(Mark mark) {
-    std::uint64_t& number = numbers[static_cast<std::size_t>(mark.lane)];
-    number = std::max(number, mark.number);
+  Fence of(Lane lane) const { return {lane, numbers[static_cast<std::size_t>(lane)]}; }
+  void set(Fence fence) {
+    std::uint64_t& number = numbers[static_cast<std::size_t>(fence.lane)];
+    number = std::max(number, fence.number);
   }
-  void join(const PageMarks& other) {
+  void join(const FenceSet& other) {
     for (std::size_t i = 0; i < numbers.size(); ++i)
       numbers[i] = std::max(numbers[i], other.numbers[i]);
   }

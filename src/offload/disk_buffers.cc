@@ -1,4 +1,4 @@
-#include "pages/disk_buffers.h"
+#include "offload/disk_buffers.h"
 
 #include <algorithm>
 #include <chrono>
@@ -8,11 +8,12 @@
 
 namespace longstride {
 
-DiskBuffers::DiskBuffers(Device& device, Mover& mover, const std::filesystem::path& directory,
-                         std::int64_t blocks, std::int64_t block_bytes, std::int64_t buffers,
-                         const std::string& what)
-    : DiskBuffers(device, mover, std::make_unique<DiskQueue>(directory, blocks, block_bytes, what),
-                  block_bytes, buffers, what) {}
+namespace {
+
+const WaitSite kDiskWriteAfterCopy{"offload/disk-write-after-copy"};  // what it writes has come
+const WaitSite kBufferAfterCopy{"offload/buffer-after-copy"};         // what it held has been read
+
+}  // namespace
 
 DiskBuffers::DiskBuffers(Device& device, Mover& mover, std::unique_ptr<DiskQueue> queue,
                          std::int64_t block_bytes, std::int64_t buffers, const std::string& what)
@@ -58,7 +59,7 @@ DiskBuffers::Buffer& DiskBuffers::take() {
   }
   LS_CHECK(oldest != nullptr, "{} buffers, {} read ahead", buffers_.size(), ahead_);
   if (oldest->state == State::kWriting) wait(oldest->ticket);
-  mover_.wait_on_host(oldest->read, WaitSite::kBufferAfterFetch);
+  mover_.wait_on_host(oldest->read, kBufferAfterCopy);
   *oldest = {.since = ++clock_};
   return *oldest;
 }
@@ -70,16 +71,16 @@ std::byte* DiskBuffers::begin_write(std::int64_t block) {
   return data(buffer);
 }
 
-void DiskBuffers::end_write(std::int64_t block) {
+Fence DiskBuffers::end_write(std::int64_t block) {
   const auto latest =
       std::max_element(buffers_.begin(), buffers_.end(),
                        [](const Buffer& a, const Buffer& b) { return a.since < b.since; });
   LS_CHECK(latest->state == State::kWriting && latest->block == block, "block {} is not written",
            block);
-  const Mark left = mover_.mark(Lane::kToHost);
-  latest->ticket = queue_->write(block, data(*latest), [this, left] {
-    mover_.wait_on_host(left, WaitSite::kDiskWriteAfterCopy);
-  });
+  const Fence left = mover_.fence(Lane::kToHost);
+  latest->ticket = queue_->write(block, data(*latest),
+                                 [this, left] { mover_.wait_on_host(left, kDiskWriteAfterCopy); });
+  return left;
 }
 
 void DiskBuffers::start_reading(Buffer& buffer, std::int64_t block) {
@@ -106,11 +107,13 @@ std::byte* DiskBuffers::begin_read(std::int64_t block) {
   return data(*buffer);
 }
 
-void DiskBuffers::end_read(std::int64_t block) {
+Fence DiskBuffers::end_read(std::int64_t block) {
   Buffer* const buffer = reading(block);
   LS_CHECK(buffer != nullptr, "block {} is not read", block);
-  *buffer = {.read = mover_.mark(Lane::kFromHost), .since = ++clock_};
+  const Fence read = mover_.fence(Lane::kFromHost);
+  *buffer = {.read = read, .since = ++clock_};
   --ahead_;
+  return read;
 }
 
 void DiskBuffers::drop(std::int64_t block) {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "pages/page_file.h"
+#include "offload/offload_file.h"
 
 namespace longstride {
 
@@ -54,14 +54,14 @@ inline constexpr std::int64_t kDirectAlignment = 4096;
 // Null where the kernel, a container, the file system or the length of blocks forbids that kind;
 // `why_not` says which. kThreadsBuffered always works. A direct kind has been tried out: the start
 // of the file is overwritten.
-std::unique_ptr<BlockIo> make_block_io(IoKind kind, std::shared_ptr<PageFile> file,
+std::unique_ptr<BlockIo> make_block_io(IoKind kind, std::shared_ptr<OffloadFile> file,
                                        std::int64_t block_bytes, std::string* why_not);
 // The first kind that works, and for logs what the ones before it lacked.
 struct OpenedIo {
   std::unique_ptr<BlockIo> io;
   std::string why_not_better;  // "" with the best
 };
-OpenedIo open_block_io(const std::shared_ptr<PageFile>& file, std::int64_t block_bytes);
+OpenedIo open_block_io(const std::shared_ptr<OffloadFile>& file, std::int64_t block_bytes);
 
 // Memory that begins at a multiple of kDirectAlignment.
 struct FreeAligned {

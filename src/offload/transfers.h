@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "pages/block_io.h"
+#include "offload/block_io.h"
 
 namespace longstride {
 
