@@ -3,7 +3,8 @@ add_library(ls_flags INTERFACE)
 target_include_directories(ls_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
 set(ls_cxx_flags
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -fopenmp-simd -fno-math-errno -fno-trapping-math
-  -ffp-contract=fast -Wno-missing-field-initializers)  # an operation's absent arguments are left out by name
+  -ffp-contract=fast -Wno-missing-field-initializers  # an operation's absent arguments are left out by name
+  -fPIC -fvisibility=hidden)  # a shared library can be made of the modules, and exports what it names alone
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   list(APPEND ls_cxx_flags -Wno-restrict)  # g++ 12 sees overlap in every "text" + std::string
 endif()

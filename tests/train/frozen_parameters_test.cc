@@ -41,11 +41,11 @@ TEST(FrozenParameters, TheOthersGradientsKeepTheirBits) {
       const ParameterSet gradients = ParameterSet::gradients(*device, specs);
       EXPECT_EQ(device->allocated_bytes() - before, ParameterSet::gradient_bytes_needed(specs));
       EXPECT_LT(gradients.bytes(), full.gradients->bytes());
-      StepRunner runner(c.config, weights, gradients,
-                        choose_numerics(*device, c.config, c.chunk, c.page),
-                        {std::ssize(c.tokens), c.keep_chunks});
+      StepRunner runner = planned_runner(
+          c.config, weights, gradients, choose_numerics(*device, c.config, c.chunk, c.page),
+          {.max_tokens = std::ssize(c.tokens), .keep_chunks = c.keep_chunks});
       const SequenceResult result = runner.run({c.tokens, c.targets, c.document_starts},
-                                               1.0 / static_cast<double>(full.result.counted));
+                                               1.0 / static_cast<double>(full.result.targets));
       EXPECT_EQ(result.loss_sum, full.result.loss_sum);
       for (std::int64_t i = 0; i < gradients.size(); ++i) {
         const ParameterSpec& spec = specs[static_cast<std::size_t>(i)];
