@@ -228,7 +228,7 @@ std::string ConfigKey::type_text() const {
   if (type == Type::kChoice)
     return fmt::format("{}\"{}\"", limits.choices.size() > 1 ? text + " " : "",
                        fmt::join(limits.choices, "\", \""));
-  // The largest count says nothing to a reader; whoever passes it is told.
+  // The largest count is of no interest in the table; exceeding it is an error with a message.
   const auto shown = [&](const std::optional<double>& bound) {
     return bound.has_value() && *bound < kLargestCount;
   };
