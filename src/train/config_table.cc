@@ -155,7 +155,7 @@ const std::vector<ConfigKey>& table() {
        LS_FIELD(device.threads), between(0, 4096)},
       {"memory", "gpu", Type::kSize,
        "Bytes of device memory (a GPU's, or the CPU's) for everything, at most what is free; auto "
-       "takes all that is free.",
+       "takes what is free, less a reserve on a GPU.",
        LS_FIELD(memory.gpu), bytes_above_zero(), kOptional, "auto"},
       {"memory", "host", Type::kSize,
        "Bytes of host memory for offloaded pages; optimizer state that may go to disk gets what "
