@@ -47,8 +47,8 @@ void add_numerics_options(CLI::App& command, NumericsChoice& choice) {
 
 int main(int argc, char** argv) {
   using namespace longstride;
-  // A file that outgrows its limit, or a pipe that nobody reads any more, should be an error that a
-  // call returns, not a signal that ends us.
+  // A file over its size limit, or a closed pipe, should make a call fail, not end the process by a
+  // signal.
   std::signal(SIGXFSZ, SIG_IGN);
   std::signal(SIGPIPE, SIG_IGN);
   CLI::App app("longstride trains language models on contexts of millions of tokens on one device.",

@@ -17,7 +17,7 @@ static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_alw
 
 // printf is not async-signal-safe.
 void say(std::string_view text) {
-  if (::write(STDERR_FILENO, text.data(), text.size()) < 0) return;  // nobody listens
+  if (::write(STDERR_FILENO, text.data(), text.size()) < 0) return;  // stderr is closed
 }
 
 void handle(int signal) {

@@ -88,7 +88,7 @@ constexpr auto kRefused = std::to_array<Refused>({
     {"text_config", "only text models are supported"},
 });
 
-// Read by the parser, or known to leave the result alone.
+// Read by the parser, or known not to affect the result.
 constexpr auto kKnown = std::to_array<std::string_view>({
     // Read.
     "architectures",

@@ -105,7 +105,8 @@ inline StepPlan plan_step(const Device& runs_on, const ModelConfig& config,
 }
 
 // Bytes of the KV pages alone, at the end of the forward pass, when every token of every layer has
-// its page. Needs no schedule, which itself grows with the context. Saturates instead of overflowing.
+// its page. Needs no schedule, which itself grows with the context. Saturates instead of
+// overflowing.
 std::int64_t kv_bytes_needed(const ModelConfig& config, const NumericsRecord& numerics,
                              std::int64_t tokens);
 

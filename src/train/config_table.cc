@@ -15,7 +15,7 @@ using Type = ConfigType;
 // The field of a key: `member` is written as in `config.training.steps`.
 #define LS_FIELD(member) [](TrainConfig& config) -> ConfigField { return &config.member; }
 
-// Steps and tokens of a sequence at most; times the largest batch this stays inside 63 bits.
+// Maximum of steps and of tokens of a sequence; times the largest batch it fits in 63 bits.
 constexpr double kLargestCount = 1e12;
 constexpr double kLargestBatch = 1e6;
 
@@ -36,7 +36,7 @@ const ConfigSection kSections[] = {
      "`training.page`."},
 };
 
-// Limits by name, so that the table reads as one.
+// Named limits, which keep the table readable.
 ConfigLimits any() { return {}; }
 ConfigLimits one_of(std::vector<std::string> choices) { return {.choices = std::move(choices)}; }
 ConfigLimits at_least(double x) { return {.at_least = x}; }

@@ -1,4 +1,4 @@
-// What no key of a configuration can know alone.
+// Checks that involve several keys of a configuration.
 #include "base/cores.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -58,7 +58,7 @@ void validate_training(const TrainingConfig& training) {
               fmt::format("set training.chunk to {}, for example", fitting));
 }
 
-// A short try of a long run has the rates of its first steps.
+// A warm-up longer than the run is allowed: a short trial of a long run has its first rates.
 void warn_of_warm_up(const ScheduleConfig& schedule, std::int64_t steps) {
   if (schedule.warmup_steps > steps)
     log_warning(

@@ -21,7 +21,7 @@ void check(const CorpusFacts& facts, const Corpus& corpus, const ScanOptions& op
            std::int64_t context, bool pack) {
   check_facts(facts, corpus, options);
   for (const std::string& line : fact_warnings(facts, corpus, options)) log_warning("{}", line);
-  // A context longer than all data has been told by warn_about_sizes.
+  // warn_about_sizes has warned of a context longer than all data.
   if (!pack && facts.longest_document < context && context <= facts.tokens)
     log_warning(
         "training.context is {}, but the longest document has {} tokens, and data.pack = false "
@@ -54,7 +54,7 @@ void warn_about_sizes(const RunPlan& plan) {
 }
 
 DataScan::DataScan(const RunPlan& plan)
-    // A few threads outrun a disk; on a CPU the others belong to the step.
+    // A few threads are faster than a disk; on a CPU the others belong to the step.
     : corpus_(plan.corpus),
       options_(options_of(plan, std::clamp(thread_count() / 2, 1, 4))),
       context_(plan.config.training.context),
