@@ -19,7 +19,7 @@
 namespace longstride::cli {
 
 void add_device_option(CLI::App& command, std::string& device) {
-  command.add_option("--device", device, "cpu, cuda, or auto: cuda where there is one")
+  command.add_option("--device", device, "cpu, cuda, or auto: cuda if there is a GPU")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str();
 }
@@ -85,7 +85,7 @@ int main(int argc, char** argv) {
     return 2;
   } catch (const std::filesystem::filesystem_error& e) {
     log_line("error: ", fmt::format("{}: {}", e.path1().string(), e.code().message()));
-    log_line("  hint: ", "check that the path is there and that you may use it");
+    log_line("  hint: ", "check that the path exists and that you have access to it");
     return 2;
   } catch (const std::bad_alloc&) {
     log_line("error: ", "not enough memory on this machine");

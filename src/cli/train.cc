@@ -172,7 +172,7 @@ void add_train(CLI::App& app, Action& action) {
   CLI::Option* trace = command->add_option(
       "--trace", options->trace,
       "write what ran when to this file, for ui.perfetto.dev; the traced steps are slower");
-  command->add_option("--trace-steps", options->trace_steps, "the first steps, which are traced")
+  command->add_option("--trace-steps", options->trace_steps, "how many of the first steps to trace")
       ->check(CLI::PositiveNumber)
       ->needs(trace)
       ->capture_default_str();

@@ -122,8 +122,8 @@ Error outside_error(const std::string& where, const TokenValues& values, int wid
   constexpr std::uint32_t kSmallNegative = 0xffff0000;
   if (width == 4 && values.first_value >= kSmallNegative)
     return Error(message,
-                 fmt::format("as a signed number it is {}: which tokens are no targets is told by "
-                             "data.loss_mask, the tokens themselves must be in the vocabulary",
+                 fmt::format("as a signed number it is {}: exclude targets with data.loss_mask; "
+                             "the tokens themselves must be in the vocabulary",
                              static_cast<std::int32_t>(values.first_value)));
   return Error(message, "make the tokens with this model's tokenizer, and check data.format");
 }

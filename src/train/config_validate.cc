@@ -19,9 +19,9 @@ void validate_model(const ModelSourceConfig& model) {
                             model.path.string(), model.preset),
                 "leave one of them out");
   if (!model.path.empty() && model.window != 0)
-    throw Error(fmt::format("model.window is {}, but a directory says itself what its layers see",
-                            model.window),
-                "leave model.window out, or change sliding_window in the directory's config.json");
+    throw Error(
+        fmt::format("model.window is {}, but a directory sets its own windows", model.window),
+        "leave model.window out, or change sliding_window in the directory's config.json");
   if (!model.path.empty() && model.dtype != ModelSourceConfig{}.dtype)
     throw Error(fmt::format("model.dtype is \"{}\", but the weights of a directory keep the type "
                             "they are stored in",

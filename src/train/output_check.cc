@@ -75,8 +75,8 @@ void check_disk(const fs::path& path) {
           "would take memory that is counted as free");
     case DiskKind::kNetwork:
       log_warning(
-          "memory.disk_path {} is across a network or a program (FUSE): pages go there and back "
-          "every step, and a local disk is faster",
+          "memory.disk_path {} is on a network or FUSE file system: pages are read and written "
+          "there in every step, and a local disk is faster",
           path.string());
       break;
     case DiskKind::kLocal:
