@@ -85,7 +85,7 @@ TEST(OptimizerPlace, TrainsTheSameBitsOnDisk) {
   }
 }
 
-// Its files leave nothing behind, and are not visible during the run.
+// The disk space is released at the end: no file is left behind.
 TEST(OptimizerPlace, TheDiskIsGivenBack) {
   const RunDirectory run;
   std::filesystem::create_directories(run.path("disk"));
