@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Groups sources that can be compiled as one: what they include is then read once.
+"""Groups sources that can be compiled as one unit, so that common headers are read once.
 
   scripts/unity_groups.py STEM FILE…   writes STEM-0.cc and so on, which include the files, and prints their names
 
-Files of one folder alone share a group.
+Only files of the same folder share a group.
 
-Two files stay apart that define the same name outside of classes, or where one mentions a name that the other has for
-itself, in an anonymous namespace. That is read off the text: the project's form begins such definitions in the first
+Two files go into different groups if they define the same name outside of classes, or if one mentions a name from the
+other's anonymous namespace. Names are found in the text: the project's formatting puts such definitions in the first
 column.
 """
 import os
@@ -14,9 +14,9 @@ import re
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-MOST_LINES = 2500  # of a group: several are compiled at once
+MOST_LINES = 2500  # of a group, so that several can be compiled in parallel
 TYPE = re.compile(r"(?:template\s*<.*>\s*)?(?:struct|class|enum class|enum|union|using|#define)\s+(\w+)")
-# A function or a variable: the last name before what begins its parameters, its value or its size.
+# A function or a variable: the last name before its parameters, its value or its size.
 OTHER = re.compile(r"(?!return\b|namespace\b|typedef\b|#|//|TEST)[\w:][^=(){};/\"\[]*?[\s&*>](\w+)\s*[=({;\[]")
 
 
@@ -75,7 +75,7 @@ def write_groups(stem, files):
                 unchanged = file.read() == text
         except FileNotFoundError:
             unchanged = False
-        if not unchanged:  # else what was compiled from it is still good
+        if not unchanged:  # else objects compiled from it stay valid
             with open(name, "w", encoding="utf-8") as file:
                 file.write(text)
         print(name)

@@ -1,4 +1,4 @@
-// longstride bench: its two subcommands and what they share.
+// longstride bench: its two subcommands and their common output.
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@ namespace longstride::cli {
 void add_bench_step(CLI::App& bench, Action& action);
 void add_bench_kernels(CLI::App& bench, Action& action);
 
-// Before work begins: throws Error where `file` cannot be written, or is there and no result of
-// ours. Nothing where it is empty.
+// Before work begins: throws Error if `file` cannot be written, or exists and is not a bench
+// result. Does nothing if the name is empty.
 void check_bench_json(const std::string& file);
-// To `file`, or as one line to stdout where it is empty. Returns the program's exit status.
+// Writes to `file`, or one line to stdout if the name is empty. Returns the program's exit status.
 int write_bench_json(const std::string& file, const OrderedJson& json);
 
 }  // namespace longstride::cli

@@ -49,7 +49,7 @@ void add_bench_kernels(CLI::App& bench, Action& action) {
   CLI::App* command = bench.add_subcommand("kernels", "every operation at typical shapes");
   command->add_option("--filter", o->run.filter, "only operations whose name contains this");
   command->add_option("--shape", o->run.shape, "only shapes whose label contains this");
-  command->add_option("--warm-up", o->run.warm_up, "seconds of calls before those that count")
+  command->add_option("--warm-up", o->run.warm_up, "seconds of calls before the measured ones")
       ->check(finite_number() & CLI::NonNegativeNumber)
       ->capture_default_str();
   command->add_option("--seconds", o->run.seconds, "time spent on each")

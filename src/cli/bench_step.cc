@@ -1,5 +1,5 @@
-// longstride bench step: one training step (forward and backward; updates where asked for) of a
-// built-in shape with random weights.
+// longstride bench step: one training step (forward and backward; optionally updates) of a built-in
+// shape with random weights.
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -39,7 +39,7 @@ RandomSequence random_sequence(const StepBenchOptions& o, std::int64_t context,
   return s;
 }
 
-// One more run with every kernel noted; nothing where the device cannot.
+// One more run with every kernel recorded; null if the device has no recorder.
 Json profile(Device& device, const std::function<void()>& run) {
   std::unique_ptr<ActivityRecorder> recorder = device.record_activity();
   if (!recorder) {
@@ -61,7 +61,7 @@ Json profile(Device& device, const std::function<void()>& run) {
   return Json::parse(dump_json(to_json(summary)));
 }
 
-// A GPU wants larger products, and reads weights as it computes.
+// A GPU needs larger products, and computes in the type of the weights.
 NumericsRecord numerics_of(const StepBenchOptions& o, Device& device, const ModelConfig& config) {
   const std::string chunk = !o.chunk.empty()            ? o.chunk
                             : device.computes_in_bf16() ? "4096"
@@ -86,7 +86,7 @@ void check_context(const StepBenchOptions& o, const Device& device, const ModelC
                 "give a shorter --context or fewer --layers");
 }
 
-// Runs the step `repeat` times and keeps the figures of the fastest run, or of the traced one.
+// Runs the step `repeat` times and keeps the results of the fastest run, or of the traced one.
 void measure(const StepBenchOptions& o, Engine& engine, std::optional<Tracer>& tracer,
              const std::function<SequenceResult()>& step, StepBenchResult& best) {
   Device& device = engine.device();
@@ -149,7 +149,7 @@ int bench_step(const StepBenchOptions& o) {
   OrderedJson json = report_step(o, engine, best);
   if (tracer) log_info("the figures are those of the traced run, which tracing makes slower");
   if (o.profile) json["profile"] = profile(*device, step);
-  // Last, since it takes memory that is not the step's, and changes the weights.
+  // Last, since it takes memory beyond the step's and changes the weights.
   if (o.updates > 0) json["update"] = bench_update(engine, update_of(o, engine.memory()));
   return write_bench_json(o.json, json);
 }

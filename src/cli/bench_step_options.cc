@@ -14,8 +14,8 @@
 namespace longstride::cli {
 namespace {
 
-// Bytes, or what the words stand for: "least" is what the step needs, "streaming" what it takes to
-// move pages beside the arithmetic.
+// Bytes, or a word: "least" is the largest working set, "streaming" is enough to overlap copies
+// with compute.
 std::int64_t page_memory(const StepBenchOptions& o, const StepPlanner& planner) {
   if (o.page_memory == "least") return planner.least_page_bytes();
   if (o.page_memory == "streaming") return planner.streaming_page_bytes();

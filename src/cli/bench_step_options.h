@@ -1,4 +1,4 @@
-// The options of `bench step`, and what they ask for.
+// The options of `bench step` and their interpretation.
 #pragma once
 
 #include <cstdint>
@@ -24,14 +24,14 @@ struct StepBenchOptions {
 };
 
 void add_options(CLI::App& command, const std::shared_ptr<StepBenchOptions>& options);
-// Throws Error: options that would do nothing are refused.
+// Throws Error for options that would have no effect.
 void check_options(const StepBenchOptions& o);
-// Says which options do nothing under the plan.
+// Warns about options that have no effect under the plan.
 void warn_of_unused(const StepBenchOptions& o, const StepMemory& m);
 
 ModelConfig shape_of(const StepBenchOptions& o);
 PageBudget pages_of(const StepBenchOptions& o, const StepPlanner& planner);
-// Where the optimizer's state goes, beside the pages of the step.
+// Where the optimizer's state goes, in addition to the pages of the step.
 UpdateBench update_of(const StepBenchOptions& o, const StepMemory& step);
 // Where documents begin in the sequence.
 std::vector<std::int64_t> document_starts(const StepBenchOptions& o, std::int64_t context);

@@ -13,7 +13,7 @@
 namespace longstride::cli {
 namespace {
 
-// Of the documents in the sequence's first `tokens`.
+// Lengths of the documents in the sequence's first `tokens`.
 std::vector<std::int64_t> document_lengths(const std::vector<std::int64_t>& starts,
                                            std::int64_t tokens) {
   std::vector<std::int64_t> lengths;
@@ -22,8 +22,8 @@ std::vector<std::int64_t> document_lengths(const std::vector<std::int64_t>& star
   return lengths;
 }
 
-// Arithmetic that a step does beyond the model's: the layers of all chunks but the kept ones run
-// forward a second time.
+// Arithmetic beyond the model FLOPs: the layers of all chunks except the kept ones run forward a
+// second time.
 double recomputed_flops(const ModelConfig& config, const StepPlan& plan,
                         const StepBenchResult& best) {
   const std::int64_t recomputed =
@@ -44,8 +44,8 @@ Rates rates_of(const Engine& engine, const StepBenchResult& best) {
   return {model / best.total * 1e-12, (model + recomputed) / best.total * 1e-12};
 }
 
-// On the CPU the step's memory is what the process grew by; on a device of its own, what was
-// allocated there.
+// On the CPU, the growth of the process; on a device with its own memory, the bytes allocated
+// there.
 std::int64_t step_bytes(Engine& engine, const StepBenchResult& best) {
   const Device& device = engine.device();
   if (device.shares_host_memory()) return best.peak_rss - best.baseline_rss;

@@ -1,4 +1,4 @@
-// What `bench step` reports of its fastest run.
+// The report of `bench step` about its fastest run.
 #pragma once
 
 #include "base/json.h"
@@ -15,12 +15,12 @@ struct StepBenchResult {
   std::vector<std::int64_t> documents;  // where they begin
   std::int64_t context = 0;
   std::int64_t baseline_rss = 0, peak_rss = 0;
-  bool own_peak = false;  // the peak is that of the step
+  bool own_peak = false;  // the peak is that of the step alone
   bool traced = false;
   OrderedJson numerics;  // the record, with the kernels that were chosen
 };
 
-// The figures, which are also logged.
+// Returns the measurements and logs them.
 OrderedJson report_step(const StepBenchOptions& o, Engine& engine, const StepBenchResult& best);
 
 }  // namespace longstride::cli

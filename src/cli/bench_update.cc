@@ -55,7 +55,7 @@ OrderedJson bench_update(Engine& engine, const UpdateBench& bench) {
            bench.where, best, text(bytes.device), text(bytes.host), text(bytes.disk));
   if (bytes.host > 0) {
     StateOptions all = bench.state;
-    all.place = StatePlace::kHost;  // no buffers beside it
+    all.place = StatePlace::kHost;  // without disk buffers
     const std::int64_t moved = Optimizer::bytes_needed(engine.weights().specs(), all).host;
     log_info(
         "an update's copies: {:.1f} GB/s each way over all of it, {:.3f} s in, {:.3f} s out, the "

@@ -17,8 +17,8 @@ struct UpdateBench {
   std::optional<std::int64_t> disk_bytes = {};  // at most
 };
 
-// Updates on the step's gradients: norm, clipping and AdamW, what a training step counts as its
-// update. Changes the weights.
+// Runs updates on the step's gradients: norm, clipping and AdamW, as in a training step's update.
+// Changes the weights.
 OrderedJson bench_update(Engine& engine, const UpdateBench& bench);
 
 }  // namespace longstride::cli

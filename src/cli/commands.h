@@ -1,5 +1,4 @@
-// The subcommands: each adds itself to the parser and returns what to run when it was chosen. One
-// file each.
+// The subcommands, one file each: each adds itself to the parser and sets `action` when chosen.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -10,8 +9,8 @@
 
 namespace longstride::cli {
 
-// Exit status of the program: 0 success, 1 a broken invariant or another failure, 2 a user's
-// mistake.
+// Returns the exit status of the program: 0 success, 1 a broken invariant or another failure, 2 a
+// user's mistake.
 using Action = std::function<int()>;
 
 void add_train(CLI::App& app, Action& action);
@@ -20,9 +19,9 @@ void add_inspect(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 void add_demo(CLI::App& app, Action& action);
 
-// `--compute` and `--determinism`, checked; `choice` outlives the parser.
+// Adds `--compute` and `--determinism`, checked; `choice` must outlive the parser.
 void add_numerics_options(CLI::App& command, NumericsChoice& choice);
-// `--device`, checked; "auto" by default.
+// Adds `--device`, checked; "auto" by default.
 void add_device_option(CLI::App& command, std::string& device);
 
 }  // namespace longstride::cli

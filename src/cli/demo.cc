@@ -1,5 +1,5 @@
 // longstride demo: trains a small model to recall facts from thousands of tokens back, then shows
-// what one step needs at growing contexts.
+// the memory of one step at growing contexts.
 #include <unistd.h>
 
 #include <cstdio>
@@ -33,7 +33,7 @@ struct Options {
   bool skip_contexts = false;
 };
 
-// Paths are relative to `out`, where the file goes.
+// Paths are relative to `out`, where the configuration file is written.
 TrainConfig demo_config(const fs::path& out, const RecallTask& task, const RecallData& data,
                         const Options& o) {
   TrainConfig c;
@@ -62,7 +62,7 @@ struct Trained {
   RecallGoal goal;  // over the steps with documents as long as the context
 };
 
-// Prints what the model has learnt, and ends the run when it has.
+// Prints the model's recall, and ends the run when the goal is reached.
 class RecallSink final : public RunSink {
  public:
   RecallSink(const RecallTask& task, std::int64_t steps)
@@ -79,7 +79,7 @@ class RecallSink final : public RunSink {
                                          static_cast<double>(report.tokens) / report.seconds.total);
     if (report.step == 1 || report.step % every_ == 0 || trained_.goal.reached())
       bar_.print_line(fmt::format("  step {:>4}   {}", report.step, text));
-    // Off a terminal the lines above are all there is to say.
+    // Elsewhere the lines above are enough.
     if (::isatty(STDERR_FILENO) == 1) bar_.update(report.step, text);
   }
   void on_save(const fs::path& path) override { trained_.saved = path; }
@@ -123,7 +123,7 @@ struct ContextRow {
   std::int64_t context = 0, window = 0;
 };
 
-// Measured memory of one step, and what the same step would take with the whole sequence as one
+// Measured memory of one step, and the memory of the same step with the whole sequence as one
 // chunk.
 void show_context(const ModelConfig& trained, const ContextRow& row, std::int64_t chunk,
                   Device& device) {
@@ -190,7 +190,7 @@ int demo(const Options& o) {
       write_recall_data(out / "data", task, o.steps, static_cast<std::uint64_t>(o.seed));
   write_file_atomic(out / "demo.toml", config_to_toml(demo_config(out, task, data, o)));
   const TrainConfig config =
-      load_train_config(out / "demo.toml", {});  // as `train` will read it to go on
+      load_train_config(out / "demo.toml", {});  // as `train` will read it to continue
   const Trained trained = train_recall(config, task, *device);
   show_outcome(trained, task);
 
@@ -228,7 +228,7 @@ void add_demo(CLI::App& app, Action& action) {
       "demo", "train a small model on a recall task and show memory at growing contexts");
   command->add_option("--out", o->out, "directory for everything it writes")->capture_default_str();
   command->add_option("--steps", o->steps, "training steps")
-      ->check(CLI::Range(1, 100'000))  // the data of all are written first
+      ->check(CLI::Range(1, 100'000))  // the data of all steps are written first
       ->capture_default_str();
   command->add_option("--seed", o->seed, "of weights and data")
       ->check(CLI::NonNegativeNumber)

@@ -104,7 +104,7 @@ std::int64_t document_length(const RecallTask& task, std::int64_t sample, std::i
   std::int64_t parts = 1;
   for (const Phase& phase : kPhases)
     if (parts == 1 && done < phase.end) parts = phase.parts;
-  // Facts take a quarter of a document at most.
+  // Facts take at most a quarter of a document.
   while (parts > 1 && task.context / parts < 4 * task.keys) parts /= 2;
   return task.context / parts;
 }

@@ -1,10 +1,9 @@
-// The demo's task: facts are stated once, thousands of tokens later they are asked for.
+// The demo's task: facts are stated once, and asked for thousands of tokens later.
 //
-//   document = [one fact per key, in random order] [noise] [question, answer, question, answer,
-//   ...]
+//   document = [one fact per key, in random order] [noise] [question, answer, question, ...]
 //
-// A fact is one token that holds a key and a value; a question names a key; the answer is its
-// value. Only answers count as targets, so the accuracy of a step is the share of facts recalled.
+// A fact is one token that encodes a key and a value; a question names a key; the answer is its
+// value. Only answers are targets, so the accuracy of a step is the share of facts recalled.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +18,7 @@ struct RecallTask {
   std::int64_t keys = 16, values = 8, noise_tokens = 64;
   std::int64_t context = 4096;
   std::int64_t most_questions = 512;  // per document; keys repeat
-  // Half of a short document is noise too: it is no news when documents are long.
+  // Half of a short document is noise too, so that the noise of long documents is not new.
   std::int64_t questions(std::int64_t length) const {
     return std::min(most_questions, (length - keys) / 4);
   }
@@ -31,8 +30,8 @@ struct RecallTask {
 void write_recall_model(const std::filesystem::path& directory, const RecallTask& task,
                         std::uint64_t seed);
 
-// Documents grow: the first samples hold many short ones, so that looking up is learned before
-// looking far. Then they get twice as long in small steps, up to the whole context.
+// Documents grow: the first samples hold many short ones, so that the model learns lookup before
+// distance. Then lengths double in small steps, up to the whole context.
 std::int64_t document_length(const RecallTask& task, std::int64_t sample, std::int64_t samples);
 
 // Token file (u32), loss mask and document index for `samples` samples of one context each.

@@ -18,7 +18,7 @@
 namespace longstride::cli {
 namespace {
 
-constexpr const char* kMadeBy = "longstride gradients";  // in the file, by which it is known again
+constexpr const char* kMadeBy = "longstride gradients";  // identifies the file as ours
 
 struct Options {
   std::string model, tokens, out, format = "u32", index, chunk = "1024", page = "128",
@@ -64,7 +64,7 @@ void write_gradients(const std::filesystem::path& path, const ParameterSet& grad
   });
 }
 
-// The header, after eight bytes of its length, begins with the metadata.
+// The header follows the eight bytes of its length and begins with the metadata.
 bool begins_as_gradients(std::string_view head) {
   const std::string beginning =
       fmt::format(R"({{"__metadata__":{{"format":"pt","made_by":"{}"}})", kMadeBy);

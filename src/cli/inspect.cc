@@ -1,5 +1,5 @@
-// longstride inspect PATH: what is in a checkpoint, a model directory, a safetensors file or a
-// token file.
+// longstride inspect PATH: shows what is in a checkpoint, a model directory, a safetensors file or
+// a token file.
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -125,7 +125,7 @@ OrderedJson inspect(const Options& o) {
                 "name a checkpoint, a model directory, a safetensors file or a token file");
   if (path.extension() == ".safetensors") return inspect_safetensors(path);
   if (!o.format.empty()) return inspect_tokens(path, o.format);
-  // Token files have no header: a size that is no multiple of four cannot be u32.
+  // Token files have no header: a size that is not a multiple of four cannot be u32.
   return inspect_tokens(path, fs::file_size(path) % 4 == 0 ? "u32" : "u16");
 }
 

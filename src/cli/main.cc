@@ -19,7 +19,7 @@
 namespace longstride::cli {
 
 void add_device_option(CLI::App& command, std::string& device) {
-  command.add_option("--device", device, "cpu, cuda, or auto: cuda where there is one")
+  command.add_option("--device", device, "cpu, cuda, or auto: cuda if there is a GPU")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str();
 }
@@ -47,8 +47,8 @@ void add_numerics_options(CLI::App& command, NumericsChoice& choice) {
 
 int main(int argc, char** argv) {
   using namespace longstride;
-  // A file that outgrows its limit, or a pipe that nobody reads any more, should be an error that a
-  // call returns, not a signal that ends us.
+  // A file over its size limit, or a closed pipe, should make a call fail, not end the process by a
+  // signal.
   std::signal(SIGXFSZ, SIG_IGN);
   std::signal(SIGPIPE, SIG_IGN);
   CLI::App app("longstride trains language models on contexts of millions of tokens on one device.",
@@ -85,7 +85,7 @@ int main(int argc, char** argv) {
     return 2;
   } catch (const std::filesystem::filesystem_error& e) {
     log_line("error: ", fmt::format("{}: {}", e.path1().string(), e.code().message()));
-    log_line("  hint: ", "check that the path is there and that you may use it");
+    log_line("  hint: ", "check that the path exists and that you have access to it");
     return 2;
   } catch (const std::bad_alloc&) {
     log_line("error: ", "not enough memory on this machine");

@@ -16,7 +16,7 @@ int print_output(std::string_view text) {
     return 0;
   log_line("error: ", fmt::format("the result cannot be written to standard output: {}",
                                   std::strerror(errno)));  // NOLINT(concurrency-mt-unsafe)
-  log_line("  hint: ", "send it where there is room, to somebody who reads it");
+  log_line("  hint: ", "write it to a disk with free space, or to a pipe that is read");
   return 1;
 }
 

@@ -1,4 +1,4 @@
-// When the demo's task is learnt: nearly all answers right over several steps in a row.
+// Decides when the demo's task is learned: nearly all answers correct over several steps in a row.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ class RecallGoal {
     if (last_.size() > kSteps) last_.pop_front();
   }
   bool reached() const { return last_.size() == kSteps && recall() >= kEnough; }
-  // Over the last kSteps steps, or as many as there were.
+  // Over the last kSteps steps, or all if there were fewer.
   double recall() const {
     std::int64_t correct = 0, answers = 0;
     for (const Step& step : last_) {

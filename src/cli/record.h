@@ -1,4 +1,4 @@
-// From what the trainer reports to what the observers write.
+// Converts the trainer's reports to the observers' records.
 #pragma once
 
 #include "observe/step_record.h"

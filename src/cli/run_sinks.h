@@ -1,5 +1,5 @@
-// What `train` does with a run while it goes on: the console, the metrics file, the trace. All are
-// for the thread that runs the steps.
+// The sinks of `train`: the console, the metrics file, the trace. Not thread-safe: the thread that
+// runs the steps owns them.
 #pragma once
 
 #include <chrono>
@@ -19,7 +19,7 @@ class ConsoleSink final : public RunSink {
  public:
   void on_phase(std::string_view what) override;
   void on_progress(const StepProgress& progress) override;
-  // Prints the line of a step that has ended.
+  // Returns a function that prints the line of a completed step.
   std::function<void(const std::string&)> lines() {
     return [this](const std::string& line) { console_.end_step(line); };
   }
@@ -28,17 +28,17 @@ class ConsoleSink final : public RunSink {
   RunConsole console_;
 };
 
-// Says what was saved, and has signals wait for saves that are under way.
+// Logs saves, and makes signals wait for a save in progress.
 class SaveSink final : public RunSink {
  public:
   void on_save(const std::filesystem::path& path) override;
   void on_saving(bool saving) override;
 };
 
-// "start: plan 0.1 s, weights 2.3 s, ...": what the time before the first step went into.
+// Logs how long the phases before the first step took: "start: plan 0.1 s, weights 2.3 s, ...".
 class StartTimesSink final : public RunSink {
  public:
-  // `trainer` outlives it.
+  // `trainer` must outlive it.
   StartTimesSink(const Trainer& trainer, double plan_s) : trainer_(trainer), plan_s_(plan_s) {}
   void on_start() override;
 
@@ -47,12 +47,12 @@ class StartTimesSink final : public RunSink {
   double plan_s_;
 };
 
-// A line of metrics for every step, and one for people. Metrics that cannot be written are no
-// reason to end a run.
+// Writes a metrics line for every step and prints one on the console. A failed write of metrics
+// does not end the run.
 class RecordSink final : public RunSink {
  public:
-  // `plan` outlives it. Metrics behind `begin_step` are dropped. Throws Error where the file cannot
-  // be written at all.
+  // `plan` must outlive it. Drops metrics after `begin_step`. Throws Error if the file cannot be
+  // written at all.
   RecordSink(const RunPlan& plan, std::int64_t begin_step,
              std::function<void(const std::string&)> print_line);
   void on_start() override { begin_ = std::chrono::steady_clock::now(); }
@@ -64,13 +64,13 @@ class RecordSink final : public RunSink {
   std::function<void(const std::string&)> print_line_;
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   MetricsFile file_;
-  bool failing_ = false;  // told once
+  bool failing_ = false;  // so that the warning appears once
 };
 
-// Traces the first steps. A trace that cannot be written is no reason to end a run.
+// Traces the first steps. A failed write of the trace does not end the run.
 class TraceSink final : public RunSink {
  public:
-  // `tracer` and `device` outlive it. The trace ends with step `last_step`, or with the run.
+  // `tracer` and `device` must outlive it. The trace ends with step `last_step`, or with the run.
   TraceSink(Tracer& tracer, Device& device, std::string title, std::int64_t last_step);
   void on_start() override { tracer_.start(device_, title_); }
   void on_step(const StepReport& report) override;

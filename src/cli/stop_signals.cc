@@ -15,9 +15,9 @@ std::atomic<bool> again{false}, saving_now{false};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free,
               "a signal handler takes no locks");
 
-// What printf does is not allowed in a handler.
+// printf is not async-signal-safe.
 void say(std::string_view text) {
-  if (::write(STDERR_FILENO, text.data(), text.size()) < 0) return;  // nobody listens
+  if (::write(STDERR_FILENO, text.data(), text.size()) < 0) return;  // stderr is closed
 }
 
 void handle(int signal) {
@@ -58,7 +58,7 @@ StopSignals::StopSignals() {
 }
 
 StopSignals::~StopSignals() {
-  // What is to be done is done: a late signal changes nothing of the outcome.
+  // The work is done: a late signal must not change the outcome.
   for (const int signal : caught_) std::signal(signal, SIG_IGN);
 }
 

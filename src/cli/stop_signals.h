@@ -1,14 +1,15 @@
-// Ctrl-C and its kin (INT, TERM, HUP): the first one asks a run to stop and save, and says so at
-// once; the next one ends the process without saving, unless a save is under way, which is finished
-// first.
+// Signals that stop a run (INT, TERM, HUP). The first one requests a stop and a save, and
+// acknowledges that at once; the next one ends the process without saving, but after a save in
+// progress.
 #pragma once
 
 #include <vector>
 
 namespace longstride::cli {
 
-// Catches the signals while it lives, and leaves them ignored: the work is done then. Those that
-// were ignored before (nohup, background jobs) stay ignored. One at a time.
+// Catches the signals while it lives, and leaves them ignored, since the work is then done. Signals
+// that were ignored before (nohup, background jobs) stay ignored. Only one may exist at a time; its
+// static functions may be called from any thread.
 class StopSignals {
  public:
   StopSignals();
@@ -16,11 +17,11 @@ class StopSignals {
   StopSignals& operator=(const StopSignals&) = delete;
   ~StopSignals();
 
-  // The first signal; 0: none came.
+  // The first signal; 0: none.
   static int received();
-  // A second one came: nothing more is to be saved.
+  // True after a second signal: nothing more is to be saved.
   static bool wants_to_leave();
-  // Whether a save is under way. From any thread.
+  // Tells the handler whether a save is in progress.
   static void set_saving(bool saving);
 
  private:

@@ -13,11 +13,11 @@ namespace fs = std::filesystem;
 fs::path program() {
   std::error_code none;
   const std::string path = fs::read_symlink("/proc/self/exe", none).string();
-  const std::string rebuilt = " (deleted)";  // a new one is at its place
+  const std::string rebuilt = " (deleted)";  // the binary was replaced by a new one
   return path.ends_with(rebuilt) ? path.substr(0, path.size() - rebuilt.size()) : path;
 }
 
-// Relative where that leads down from here.
+// Relative if the path is below the current directory.
 std::string from_here(const fs::path& path) {
   std::error_code none;
   const fs::path relative = fs::proximate(path, none);
@@ -54,7 +54,7 @@ std::string program_word() {
 
 std::optional<std::string> example_word(const std::string& name) {
   const fs::path folder = program().parent_path();
-  // A package; build/PRESET of the sources.
+  // In a package, or in build/PRESET of the sources.
   for (const fs::path& root : {folder, folder.parent_path().parent_path()}) {
     const fs::path file = root / "examples" / name;
     std::error_code none;

@@ -1,5 +1,4 @@
-// Commands that a user can copy: they name the program and the files as they are reached from where
-// the user stands.
+// Words of commands that a user can copy: paths below the current directory are relative to it.
 #pragma once
 
 #include <filesystem>
@@ -8,13 +7,13 @@
 
 namespace longstride::cli {
 
-// One word of a shell command, in quotes where it needs them.
+// One word of a shell command, quoted if necessary.
 std::string shell_word(const std::string& text);
 
-// How to call this program: `longstride` where the PATH leads to it, else its path.
+// How to call this program: `longstride` if it is in the PATH, else its path.
 std::string program_word();
 
-// A file of examples/, beside the program or in the sources that it was built from.
+// Path of a file of examples/, next to the program or in the sources that it was built from.
 std::optional<std::string> example_word(const std::string& name);
 
 }  // namespace longstride::cli

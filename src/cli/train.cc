@@ -21,7 +21,8 @@
 namespace longstride::cli {
 namespace {
 
-// The words that the parser left: the configuration file, and settings as "--a.b=c" or "--a.b c".
+// Arguments that the parser left over: the configuration file, and settings as "--a.b=c" or
+// "--a.b c".
 struct Words {
   std::string config;
   std::vector<std::string> overrides;  // "a.b=c"
@@ -70,7 +71,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// What the run says where it begins, and what to do where there is nothing to do.
+// Logs where the run begins, and a hint if there is nothing left to do.
 void tell_beginning(const Trainer& trainer, const Options& options) {
   const TrainConfig& config = trainer.plan().config;
   const std::int64_t done = trainer.completed_steps(), steps = config.training.steps;
@@ -171,7 +172,7 @@ void add_train(CLI::App& app, Action& action) {
   CLI::Option* trace = command->add_option(
       "--trace", options->trace,
       "write what ran when to this file, for ui.perfetto.dev; the traced steps are slower");
-  command->add_option("--trace-steps", options->trace_steps, "the first steps, which are traced")
+  command->add_option("--trace-steps", options->trace_steps, "how many of the first steps to trace")
       ->check(CLI::PositiveNumber)
       ->needs(trace)
       ->capture_default_str();

@@ -12,7 +12,7 @@
 namespace longstride::cli {
 namespace {
 
-// "longstride bench step": as far as the words on the command line were understood.
+// The innermost subcommand that was recognized: "longstride bench step".
 std::string command_of(const CLI::App& app) {
   std::string words = app.get_name();
   for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
@@ -22,7 +22,7 @@ std::string command_of(const CLI::App& app) {
   return words;
 }
 
-// CLI11 writes the largest double out, with all of its 309 digits.
+// CLI11 prints the largest double with all of its 309 digits.
 std::string shortened(std::string message) {
   const std::size_t range = message.find(" not in range 0.000000 to 1797");
   if (range != std::string::npos) message.replace(range, std::string::npos, " is too small");

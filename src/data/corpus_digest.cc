@@ -30,7 +30,7 @@ std::string corpus_digest(const Corpus& corpus) {
       add(values.data(), values.size());
     } catch (const FileChanged&) {
       throw;
-    } catch (const Error&) {  // a broken token is told when a step meets it
+    } catch (const Error&) {  // an invalid token is reported when a step reads it
       seen += "broken";
     }
     corpus.read_mask(begin, mask);

@@ -11,10 +11,10 @@
 namespace longstride {
 namespace {
 
-constexpr std::int64_t kPieceTokens = 4 << 20;   // what a thread takes at a time
-constexpr std::int64_t kBlockTokens = 64 << 10;  // what it reads at a time: it stays in the cache
+constexpr std::int64_t kPieceTokens = 4 << 20;   // a thread's unit of work
+constexpr std::int64_t kBlockTokens = 64 << 10;  // of one read: it stays in the cache
 
-// A stretch of one file. Documents that go over its ends are put together afterwards.
+// A range of one file. Documents that cross its ends are joined afterwards.
 struct Piece {
   std::int64_t begin = 0, end = 0;
   std::size_t file = 0;
@@ -31,7 +31,7 @@ std::vector<Piece> cut(std::int64_t tokens, const std::vector<TokenRange>& files
   return pieces;
 }
 
-// What one thread has seen.
+// The counts of one thread.
 class Scanner {
  public:
   Scanner(const Corpus& corpus, const ScanOptions& options, const std::vector<TokenRange>& files)
@@ -77,7 +77,7 @@ class Scanner {
     count_targets(begin, end);
   }
 
-  // Those of (begin, end], where the first token of a document is none.
+  // Counts targets in (begin, end]; the first token of a document is none.
   void count_targets(std::int64_t begin, std::int64_t end) {
     const std::int64_t last = std::min(end, corpus_.tokens() - 1);
     const auto starts = std::ranges::upper_bound(ends_, last) - ends_.begin();
@@ -107,7 +107,7 @@ class Scanner {
   std::vector<std::uint8_t> mask_;
 };
 
-// Each scanner on a thread of its own, the last one on this; the first error is thrown here.
+// Runs each scanner on its own thread, the last one on this thread; rethrows the first error.
 void scan_all(std::vector<Scanner>& scanners, std::vector<Piece>& pieces) {
   std::atomic<std::size_t> next{0};
   std::exception_ptr error;

@@ -1,7 +1,7 @@
-// A look at every token of a corpus before a model is trained on it.
+// Scans every token of a corpus before a model is trained on it.
 //
-// scan_corpus counts and judges nothing; check_facts says what cannot be trained on, and
-// fact_warnings what is probably not meant. Text has no values to look at: only its sizes are.
+// scan_corpus only counts; check_facts refuses invalid data, and fact_warnings reports what is
+// probably a mistake. For text only sizes are checked, since every byte is a valid token.
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,7 @@ struct FileFacts {
 struct CorpusFacts {
   std::int64_t tokens = 0;
   std::int64_t documents = 0, median_document = 0, longest_document = 0;
-  // Tokens that follow another one in their document are targets, but for the masked ones.
+  // Tokens that follow another one in their document are targets, except masked ones.
   std::int64_t targets = 0, masked = 0;
   std::int64_t document_tokens = 0;  // how often ScanOptions::document_token ends a document
   std::vector<FileFacts> files;      // none for text
@@ -33,19 +33,19 @@ struct CorpusFacts {
 struct ScanOptions {
   std::int64_t vocabulary = 0;
   std::optional<std::int64_t> document_token = {};
-  int threads = 1;                            // of the scan's own; the result does not depend on it
-  const std::atomic<bool>* stop = nullptr;    // where it becomes true, the facts are those so far
-  std::atomic<std::int64_t>* done = nullptr;  // grows to corpus.tokens()
+  int threads = 1;                            // started by the scan; the result is the same
+  const std::atomic<bool>* stop = nullptr;    // when true, the scan returns the facts so far
+  std::atomic<std::int64_t>* done = nullptr;  // progress, up to corpus.tokens()
 };
 
-// Reads all tokens and the mask. Throws Error where a file has changed or cannot be read.
+// Reads all tokens and the mask. Throws Error if a file has changed or cannot be read.
 CorpusFacts scan_corpus(const Corpus& corpus, const ScanOptions& options);
 
-// Throws Error where a token is outside the vocabulary, with its place and how many there are, or
-// where a file holds numbers of another width than data.format says.
+// Throws Error if a token is outside the vocabulary, with its position and how many there are, or
+// if a file holds numbers of another width than data.format says.
 void check_facts(const CorpusFacts& facts, const Corpus& corpus, const ScanOptions& options);
 
-// Lines about documents that are probably cut in another place than was meant.
+// Warnings about documents that are probably not separated as intended.
 std::vector<std::string> fact_warnings(const CorpusFacts& facts, const Corpus& corpus,
                                        const ScanOptions& options);
 

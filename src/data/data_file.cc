@@ -22,7 +22,7 @@ FileChanged changed_in_use(const std::filesystem::path& path) {
 }
 
 DataFile::DataFile(const std::filesystem::path& path) : path_(path) {
-  // A pipe must be refused, not waited for.
+  // Opening a pipe must fail, not block.
   fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd_ < 0)
     throw Error(fmt::format("cannot open {}: {}", path.string(), reason(errno)),

@@ -1,7 +1,7 @@
 // DataFile: a regular file that stays open and is read by position.
 //
-// Not a map: where a file is cut short during a run, a map ends the process by SIGBUS, a read is an
-// Error that a run can save after. Const calls are thread-safe.
+// Not a memory map: if a file is truncated during a run, a map ends the process by SIGBUS, while a
+// read throws an Error after which the run can still save. Const calls are thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace longstride {
 class DataFile {
  public:
   DataFile() = default;  // no file
-  // Throws Error where there is none to read, or it is no regular file.
+  // Throws Error if the file cannot be read or is not a regular file.
   explicit DataFile(const std::filesystem::path& path);
   DataFile(DataFile&& other) noexcept;
   DataFile& operator=(DataFile&& other) noexcept;
@@ -26,8 +26,8 @@ class DataFile {
   std::int64_t size() const { return size_; }  // in bytes, when it was opened
   const std::filesystem::path& path() const { return path_; }
 
-  // All of `out`, from the byte `offset` on. Throws Error where the file has become shorter than
-  // that, or cannot be read.
+  // Fills `out` from byte `offset` on. Throws Error if the file has become shorter than that, or
+  // cannot be read.
   void read(std::int64_t offset, std::span<std::byte> out) const;
 
  private:
@@ -36,7 +36,7 @@ class DataFile {
   std::int64_t size_ = 0;
 };
 
-// For data that are not what they were when the run began.
+// Thrown when data have changed since the run began.
 class FileChanged : public Error {
  public:
   using Error::Error;

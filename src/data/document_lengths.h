@@ -1,4 +1,5 @@
-// DocumentLengths: how many documents there are of each length; exact, in bounded memory.
+// DocumentLengths: a histogram of document lengths; exact, in bounded memory. Not thread-safe:
+// each thread fills its own, then they are merged.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +26,7 @@ class DocumentLengths {
   }
   std::int64_t documents() const { return documents_; }
   std::int64_t longest() const { return longest_; }
-  // Half of the documents are this long or shorter; 0 where there is none.
+  // Half of the documents are this long or shorter; 0 if there are none.
   std::int64_t median() {
     std::int64_t before = (documents_ - 1) / 2;  // documents that come first in order of length
     for (std::size_t length = 0; length < short_.size(); ++length) {
@@ -38,7 +39,7 @@ class DocumentLengths {
   }
 
  private:
-  // Longer ones are kept one by one: at most a 64K-th of the tokens.
+  // Longer ones are stored individually: at most one per 64K tokens.
   static constexpr std::int64_t kShort = std::int64_t{64} << 10;
   std::vector<std::int64_t> short_ = std::vector<std::int64_t>(kShort);
   std::vector<std::int64_t> long_;

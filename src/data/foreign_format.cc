@@ -19,7 +19,7 @@ struct Ends {
   std::int64_t size = 0;
 };
 
-// A header of two tokens could be two tokens. Formats with so short a one are told by more.
+// A signature as short as two tokens could be tokens, so such formats need further evidence.
 bool is_zip(const Ends& file) {
   return file.head.starts_with("PK\3\4"sv) && file.tail.find("PK\5\6"sv) != std::string_view::npos;
 }
@@ -42,12 +42,12 @@ bool is_safetensors(const Ends& file) {
   return length > 2 && length <= static_cast<std::uint64_t>(file.size - 8);
 }
 
-// Valid UTF-8 without control characters, long enough to be no accident. Raw numbers of two bytes
-// or more hold zeros or bytes that are no text.
+// Valid UTF-8 without control characters, too long to be a coincidence. Raw numbers of two bytes or
+// more contain zeros or bytes that are not text.
 bool is_text(std::string_view head) {
   constexpr std::size_t kFewest = 256;
   if (head.size() < kFewest) return false;
-  for (std::size_t i = 0; i + 4 <= head.size();) {  // the last character may be cut
+  for (std::size_t i = 0; i + 4 <= head.size();) {  // the last character may be incomplete
     const auto byte = static_cast<unsigned char>(head[i]);
     const std::size_t more = byte < 0x80   ? 0
                              : byte < 0xc2 ? 9

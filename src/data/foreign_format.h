@@ -1,4 +1,4 @@
-// Files of other formats in the place of raw numbers, which would be read as nonsense.
+// Detects files of other formats in place of raw numbers, which would be read as garbage.
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace longstride {
 
-// Throws Error, naming the format and how to convert it, where the file begins like .npy, a zip
+// Throws Error, naming the format and how to convert it, if the file begins like .npy, a zip
 // archive (.npz, .pt), safetensors, Parquet, Arrow, HDF5, gzip, zstd, a Megatron index, or text.
-// `what` is what it should hold ("tokens"), as NumPy's type `numpy_type` ("<u4").
+// `what` names the expected contents ("tokens"), of NumPy's type `numpy_type` ("<u4").
 void check_not_foreign(const DataFile& file, const std::string& what,
                        const std::string& numpy_type);
 

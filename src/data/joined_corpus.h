@@ -1,4 +1,5 @@
-// JoinedCorpus: several corpora one after the other. No document goes over the end of a part.
+// JoinedCorpus: several corpora concatenated. No document crosses the end of a part. Thread-safe
+// like its parts.
 #pragma once
 
 #include <cstdint>

@@ -8,7 +8,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of what may not exist yet.
+// Canonical form of a path that may not exist yet.
 fs::path canonical_of(const fs::path& path) {
   std::error_code error;
   fs::path found = fs::weakly_canonical(fs::absolute(path), error);
@@ -37,7 +37,7 @@ bool OwnOutputs::contains(const fs::path& canonical) const {
 }
 
 bool OwnOutputs::holds(const fs::path& named) const {
-  // A directory of outputs may hold data too, where the user says so; what is in a step may not.
+  // A directory of outputs may hold data too, if the user names them; a step directory may not.
   for (fs::path path = canonical_of(named); path.has_relative_path(); path = path.parent_path())
     if (is_step(path)) return true;
   std::error_code ignored;

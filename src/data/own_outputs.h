@@ -1,4 +1,4 @@
-// OwnOutputs: which of the files found as text were, or will be, written by the run itself.
+// OwnOutputs: recognizes text files that were, or will be, written by the run itself.
 #pragma once
 
 #include <filesystem>
@@ -8,15 +8,15 @@
 
 namespace longstride {
 
-// Paths are compared as they are without symbolic links.
+// Paths are compared after resolving symbolic links. Immutable after construction.
 class OwnOutputs {
  public:
   explicit OwnOutputs(const RunOutputs& outputs);
 
-  // Whether the file or directory, met below a directory of data, is an output. `canonical` has no
+  // True if the file or directory, found below a data directory, is an output. `canonical` has no
   // symbolic links.
   bool contains(const std::filesystem::path& canonical) const;
-  // Whether what the user names is an output or lies within one.
+  // True if a path named by the user is an output or inside one.
   bool holds(const std::filesystem::path& named) const;
 
  private:

@@ -12,10 +12,10 @@
 namespace longstride {
 namespace {
 
-// Keeps the permutations apart from other uses of the same seed.
+// Separates the permutations from other uses of the same seed.
 constexpr std::uint64_t kShuffleStream = std::uint64_t{0x64617461} << 32;
 
-// What is looked at at a time where samples are counted, not kept.
+// Tokens read at a time when samples are only counted.
 constexpr std::int64_t kBlockTokens = std::int64_t{256} << 10;
 
 }  // namespace
@@ -60,7 +60,7 @@ void SampleStream::cut_stretches() {
   const std::int64_t total = corpus_.tokens();
   for (std::int64_t begin = 0; begin < total; begin = end_of(begin)) {
     const std::int64_t last = last_target(end_of(begin));
-    // Most samples have one at their very begin.
+    // Most samples have a target at their very beginning.
     std::int64_t size = 64, at = begin, found = 0;
     for (; at < last && found == 0; size = std::min(4 * size, kBlockTokens)) {
       const std::int64_t to = std::min(at + size, last);
@@ -81,7 +81,7 @@ void SampleStream::cut_documents() {
     for (const std::int64_t document_end : ends)
       while (begin < document_end) {
         const std::int64_t end = begin + std::min(options_.context, document_end - begin);
-        // The token behind the cut is the last one's target; behind the document there is none.
+        // The last token's target is the token after the cut; at the document's end there is none.
         if (unmasked(begin + 1, end < document_end ? end + 1 : end) > 0) begins_.push_back(begin);
         begin = end;
       }
@@ -113,7 +113,7 @@ std::int64_t SampleStream::targets_in(std::int64_t begin, std::int64_t end) cons
     ends.clear();
     corpus_.document_ends(begin, to, {}, ends);
     count += unmasked(begin + 1, to + 1);
-    // The first token of a document is no target.
+    // The first token of a document is not a target.
     for (const std::int64_t first : ends) count -= unmasked(first, first + 1);
   }
   return count;
@@ -136,7 +136,7 @@ std::int64_t SampleStream::index_in_epoch(std::int64_t i) {
 
 void SampleStream::check_tokens(std::int64_t begin, std::span<const std::uint32_t> values) const {
   const std::vector<TokenRange> files = corpus_.token_files();
-  if (files.empty()) return;  // bytes, and check_vocabulary has seen that they fit
+  if (files.empty()) return;  // bytes: check_vocabulary has checked that they fit
   auto file = std::upper_bound(files.begin(), files.end(), begin,
                                [](std::int64_t at, const TokenRange& f) { return at < f.end; });
   for (; !values.empty(); ++file) {
@@ -176,7 +176,7 @@ Sample SampleStream::sample(std::int64_t i) {
   corpus_.read_mask(begin, mask);
   std::vector<std::int64_t> stops;
   corpus_.document_ends(begin, known, values, stops);
-  stops.push_back(known);  // where a document goes on
+  stops.push_back(known);  // if a document continues
 
   s.targets.assign(static_cast<std::size_t>(end - begin), kNoTarget);
   std::int64_t start = begin;

@@ -1,8 +1,7 @@
 // SampleStream: cuts a corpus into training samples and puts them in order.
 //
-// A data position is one integer: sample(i) is a pure function of (corpus, options, i), for any i
-// >= 0; epoch i / n follows epoch i / n - 1 without an end. Restarting a run needs nothing but the
-// next i.
+// A data position is one integer: sample(i) is a pure function of (corpus, options, i), for any
+// i >= 0; sample i is in epoch i / n. Resuming a run needs only the next i.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +16,8 @@ inline constexpr std::int32_t kNoTarget = -100;
 
 struct Sample {
   std::vector<std::int32_t> tokens;
-  // As long as tokens: the next token of the same document, or kNoTarget. At the last token this is
-  // the token that follows in the corpus, where the document goes on there.
+  // Same length as tokens: the next token of the same document, or kNoTarget. For the last token it
+  // is the next one in the corpus, if the document continues there.
   std::vector<std::int32_t> targets;
   // Where each document (or part of one) begins in `tokens`; ascending, the first 0.
   std::vector<std::int64_t> document_starts;
@@ -30,9 +29,9 @@ struct Sample {
 };
 
 struct SampleOptions {
-  std::int64_t context = 0;  // tokens of a sample at most, >= 2
-  // True: consecutive stretches of `context` tokens, whatever documents they hold; the last one may
-  // be shorter. False: a document per sample, in pieces of at most `context`.
+  std::int64_t context = 0;  // maximum tokens of a sample, >= 2
+  // True: consecutive stretches of `context` tokens, regardless of documents; the last one may be
+  // shorter. False: one document per sample, in pieces of at most `context`.
   bool pack = true;
   // A new permutation of all samples in each epoch, from (seed, epoch). False: in the order of the
   // corpus.
@@ -41,20 +40,20 @@ struct SampleOptions {
   std::int64_t vocabulary = 0;  // tokens must lie in [0, vocabulary)
 };
 
-// Not thread-safe (the permutation of the latest epoch is kept). The corpus must outlive the
+// Not thread-safe: it caches the permutation of the latest epoch. The corpus must outlive the
 // stream. Holds up to two 64-bit integers per sample.
 class SampleStream {
  public:
-  // Leaves out samples without a counted target; throws Error if none is left or the vocabulary
-  // cannot fit. Looks at each sample as far as its first counted target, and with pack = false for
-  // the ends of all documents, block by block.
+  // Skips samples without a target; throws Error if none is left or the vocabulary cannot fit.
+  // Reads each sample up to its first target, and with pack = false all document ends, block by
+  // block.
   SampleStream(const Corpus& corpus, const SampleOptions& options);
 
-  // sample(i).counted_targets(), without holding more of the sample than a block.
+  // sample(i).counted_targets(), holding only one block of the sample at a time.
   std::int64_t counted_targets(std::int64_t i);
   // Samples of an epoch, n >= 1.
   std::int64_t samples_per_epoch() const { return static_cast<std::int64_t>(begins_.size()); }
-  // Throws Error naming file, token, value and vocabulary where a token is out of it.
+  // Throws Error naming file, token, value and vocabulary if a token is outside it.
   Sample sample(std::int64_t i);
 
  private:
@@ -62,9 +61,9 @@ class SampleStream {
   std::int64_t end_of(std::int64_t begin) const;
   void cut_stretches();
   void cut_documents();
-  // Tokens of [begin, end) that the mask leaves.
+  // Number of tokens of [begin, end) that are not masked.
   std::int64_t unmasked(std::int64_t begin, std::int64_t end) const;
-  // Tokens of (begin, end] that are targets of the token before them; end < tokens().
+  // Number of tokens of (begin, end] that are targets of the token before them; end < tokens().
   std::int64_t targets_in(std::int64_t begin, std::int64_t end) const;
   // The last token that may be a target of the sample [begin, end).
   std::int64_t last_target(std::int64_t end) const;

@@ -86,7 +86,7 @@ std::vector<fs::path> TextFiles::add_directory(const fs::path& directory,
     throw Error(fmt::format("{}: the directory holds no text", directory.string()),
                 left_out.empty() ? "name a directory with text files in it"
                                  : "what it holds are outputs of this run: name other data");
-  // The order of the operating system differs from machine to machine.
+  // Directory order differs between machines.
   std::sort(found.begin(), found.end());
   for (const auto& [path, size] : found) add(path, size);
   return left_out;

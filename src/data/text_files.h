@@ -1,5 +1,5 @@
-// TextFiles: plain text by bytes (vocabulary 256). Each file is one document. Files are open
-// while they are read and not between, so that a directory may hold any number of them.
+// TextFiles: plain text by bytes (vocabulary 256). Each file is one document. A file is open only
+// while it is read, so that a directory may hold any number of them.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,8 @@ namespace longstride {
 class TextFiles final : public Corpus {
  public:
   // A path is a file or a directory; a directory stands for all regular files below it, in the
-  // order of their names, without hidden and empty ones and without the run's outputs, which a line
-  // of the log then names. Throws Error if a named file is missing, empty or an output, or if a
-  // directory has no text.
+  // order of their names, except hidden and empty ones and the run's outputs, which are logged.
+  // Throws Error if a named file is missing, empty or an output, or if a directory has no text.
   explicit TextFiles(const std::vector<std::filesystem::path>& paths,
                      const RunOutputs& outputs = {});
 
@@ -33,7 +32,7 @@ class TextFiles final : public Corpus {
 
  private:
   void add(const std::filesystem::path& path, std::int64_t size);
-  // Returns the outputs that it leaves out.
+  // Returns the outputs that it skipped.
   std::vector<std::filesystem::path> add_directory(const std::filesystem::path& directory,
                                                    const OwnOutputs& outputs);
   std::size_t file_of(std::int64_t token) const;

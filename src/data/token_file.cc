@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 static_assert(std::endian::native == std::endian::little, "token files are little-endian");
 
-// What is read at a time where all of a stretch is needed once.
+// Tokens read at a time when a whole range is needed once.
 constexpr std::int64_t kBlockTokens = std::int64_t{16} << 10;
 
 // The first i >= begin with values[i] == value, or the size. Whole blocks are tested first, which

@@ -1,5 +1,5 @@
-// TokenFile: a flat file of raw little-endian u32 or u16 tokens (docs/data.md has the formats).
-// Tokens and mask are read by position; the index is held in memory, 8 bytes per document.
+// TokenFile: a flat file of raw little-endian u32 or u16 tokens (formats: docs/data.md). Tokens and
+// mask are read by position; the index is held in memory, 8 bytes per document.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct TokenFileOptions {
   // Raw little-endian u64: the token offset of each document's start, ascending, the first 0, the
   // last at most the number of tokens (so that a closing offset is allowed). Empty: none.
   std::filesystem::path document_index = {};
-  // One byte per token: 0 = the token is not a target. Empty: every token counts.
+  // One byte per token: 0 = the token is not a target. Empty: every token may be a target.
   std::filesystem::path loss_mask = {};
 };
 
@@ -50,7 +50,7 @@ class TokenFile final : public Corpus {
   TokenWidth width_;
   std::optional<std::uint32_t> document_token_;
   std::int64_t tokens_ = 0;
-  std::vector<std::int64_t> index_;  // starts of documents; empty: none is given
+  std::vector<std::int64_t> index_;  // starts of documents; empty: no index
 };
 
 }  // namespace longstride

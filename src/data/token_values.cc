@@ -23,8 +23,8 @@ void TokenValues::add(std::int64_t place, std::span<const std::uint32_t> values,
   while (!values.empty()) {
     const auto block = values.first(std::min(kBlock, values.size()));
     const std::uint32_t* v = block.data();
-    // A pass without branches, which the compiler vectorises. A value above `last`, which is less
-    // than 2^31, leaves the top bit in `signs`.
+    // A branch-free pass, which the compiler vectorises. A value above `last`, which is less than
+    // 2^31, sets the top bit of `signs`.
     std::uint32_t lanes[4] = {}, signs = 0;
     std::int32_t most = 0;
     const std::size_t whole = block.size() / 4 * 4;
@@ -81,10 +81,10 @@ void TokenValues::merge(const TokenValues& other) {
 
 std::optional<Misread> misread_format(const TokenValues& values, int width,
                                       std::int64_t vocabulary) {
-  constexpr std::int64_t kFewest = 64;  // fewer may be so by chance
+  constexpr std::int64_t kFewest = 64;  // fewer may match by chance
   if (values.tokens < kFewest) return std::nullopt;
   const auto& bits = values.bits;
-  // What the upper half of a token of 32 bits may be.
+  // Largest upper half of a token of 32 bits.
   const std::uint32_t upper =
       width == 2 ? std::bit_ceil(static_cast<std::uint32_t>((vocabulary - 1) >> 16) + 1) - 1 : 0;
   if ((bits[1] | bits[3]) <= upper && (bits[0] | bits[2]) > upper) {
@@ -122,8 +122,8 @@ Error outside_error(const std::string& where, const TokenValues& values, int wid
   constexpr std::uint32_t kSmallNegative = 0xffff0000;
   if (width == 4 && values.first_value >= kSmallNegative)
     return Error(message,
-                 fmt::format("as a signed number it is {}: which tokens are no targets is told by "
-                             "data.loss_mask, the tokens themselves must be in the vocabulary",
+                 fmt::format("as a signed number it is {}: exclude targets with data.loss_mask; "
+                             "the tokens themselves must be in the vocabulary",
                              static_cast<std::int32_t>(values.first_value)));
   return Error(message, "make the tokens with this model's tokenizer, and check data.format");
 }

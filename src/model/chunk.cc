@@ -7,7 +7,7 @@
 namespace longstride {
 namespace {
 
-// Mostly for weights of another type than activations, which are converted on the way.
+// Mostly for weights of another type than the activations, which are converted first.
 Lease linear_scratch(const ChunkContext& ctx, const ConstView& x, const ConstView& w) {
   const std::int64_t n = ops::linear_scratch_elements(ctx.stream(), {x.dim(0), w, ctx.compute});
   return n > 0 ? ctx.take_f32("linear scratch", {n}) : Lease();

@@ -1,5 +1,4 @@
-// What every layer needs to know about the chunk it works on, and the small calls that layer code
-// is written in.
+// The chunk that a layer works on, and the small calls that layer code is written in.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +32,7 @@ struct ChunkContext {
 // y = x w^T + b + add; `b` and `add` may be absent.
 void linear(const ChunkContext& ctx, ConstView x, ConstView w, ConstView b, View y,
             ConstView add = {});
-// dx = (or +=) dy w; dw += dy^T x; db += column sums of dy. What is absent is not computed.
+// dx = (or +=) dy w; dw += dy^T x; db += column sums of dy. Absent outputs are not computed.
 void linear_backward(const ChunkContext& ctx, ConstView dy, ConstView x, ConstView w, View dx,
                      View dw, View db, bool accumulate_dx = false);
 void rms_norm(const ChunkContext& ctx, ConstView x, ConstView w, View y);

@@ -47,7 +47,7 @@ void ChunkRunner::run(const Task& task) {
 }
 
 void ChunkRunner::drop() {
-  context_.device.stream().synchronize();  // losses under way land before their buffers are reused
+  context_.device.stream().synchronize();  // losses in flight land before their buffers are reused
   unsettled_.clear();
   chunks_.clear();
 }
@@ -77,7 +77,7 @@ ChunkContext ChunkRunner::context_of(const Chunk& chunk) const {
 }
 
 LayerPass ChunkRunner::pass_of(const ChunkContext& ctx, const Task& task) {
-  // Layers of one kind share a chunk's lists.
+  // Layers with the same window share a chunk's visit lists.
   const std::int64_t window = context_.config.windows[static_cast<std::size_t>(task.layer)];
   if (visits_chunk_ != task.chunk || visits_window_ != window) {
     visits_.build(layout_, task.chunk, window);
@@ -167,13 +167,13 @@ void ChunkRunner::layer_forward_task(const Task& task) {
   const LayerPass pass = pass_of(ctx, task);
   if (task.append) layer_store_kv(pass, chunk.stream_TD);
   LayerActivations& held = activations_of(chunk, task);
-  // Once the backward pass is under way, the stream is a gradient.
+  // Once the backward pass has begun, stream_TD is a gradient.
   Lease x_TD;
   if (!task.held.has(Retained::kInput)) x_TD = std::move(chunk.stream_TD);
   Lease output_TD = layer_forward(pass, std::move(x_TD), held);
   if (task.output) chunk.stream_TD = std::move(output_TD);
   pages_.leave(task);
-  if (task.append && !task.output) end_chunk(chunk);  // the first time, and nothing follows
+  if (task.append && !task.output) end_chunk(chunk);  // first forward pass: nothing follows
 }
 
 void ChunkRunner::head(const Task& task) {

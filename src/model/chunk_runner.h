@@ -1,5 +1,5 @@
-// Runs the tasks of a schedule on a device: the same code records shapes (on ShapesPages and the
-// device of shapes) and trains.
+// Runs the tasks of a schedule on a device. The same code trains and records shapes (with
+// ShapesPages and the shapes device).
 //
 // Not thread-safe: the thread that runs the step owns it.
 #pragma once
@@ -21,16 +21,16 @@
 
 namespace longstride {
 
-// One sequence, on the host. targets[t] < 0 does not count.
+// One sequence, on the host. targets[t] < 0: token t has no target.
 struct SequenceInput {
   std::span<const std::int32_t> tokens, targets;
   std::span<const std::int64_t> document_starts;
   std::int64_t first_position = 0;  // added to every RoPE position
-  std::uint64_t rounding = 0;       // key of what is rounded stochastically: another for every
-                                    // sequence of every step (tensor/stochastic_round.h)
+  std::uint64_t rounding = 0;       // key of stochastic rounding: differs for every sequence of
+                                    // every step (tensor/stochastic_round.h)
 };
 
-// What a runner is made for. All references outlive it.
+// The model and device of a runner. All references must outlive it.
 struct RunnerContext {
   Device& device;
   const ModelConfig& config;
@@ -50,33 +50,32 @@ class ChunkRunner {
         pages_(pages),
         compute_(context.numerics.compute) {}
 
-  // Room for any sequence of up to this layout's tokens.
+  // Reserves capacity for sequences of up to this layout's tokens.
   void reserve(const SequenceLayout& layout);
-  // The sequence that the next tasks belong to. Losses of targets that count are multiplied by
-  // `scale` for the gradients.
+  // Starts the sequence that the next tasks belong to. Gradients are those of `scale` times the
+  // sum of the losses.
   void begin_sequence(const SequenceLayout& layout, const SequenceInput& input, float scale);
   void run(const Task& task);
-  // Drops everything taken from the workspace, after an interruption.
+  // Releases everything taken from the workspace, after an interruption.
   void drop();
 
-  // Over the targets that count and whose heads have run since begin_sequence, chunk after chunk.
-  // Waits for the device.
+  // Sums over the targets of all chunks whose loss head has run since begin_sequence. Waits for the
+  // device.
   struct Sums {
     double loss = 0;
     std::int64_t targets = 0, correct = 0;
-    std::int64_t nonfinite_chunk = -1;  // the first of the sequence with a loss that is not finite
+    std::int64_t nonfinite_chunk = -1;  // the sequence's first with a loss that is not finite
   };
   const Sums& sums() {
     settle();
     return sums_;
   }
-  // Keeps every token's loss from now on, which costs memory in proportion to the context: for
-  // tests.
+  // For tests: keeps every token's loss from now on, in memory proportional to the context.
   void record_losses() { recording_losses_ = true; }
   std::span<const float> losses() const { return all_losses_; }
 
  private:
-  // A chunk that is under way: its RoPE tables, residual stream and retained activations.
+  // A chunk in flight: its RoPE tables, residual stream and retained activations.
   struct Chunk {
     std::int64_t index = -1;
     Lease cos_TN, sin_TN;
@@ -87,16 +86,16 @@ class ChunkRunner {
   void end_chunk(Chunk& chunk);
   ChunkContext context_of(const Chunk& chunk) const;
   LayerPass pass_of(const ChunkContext& ctx, const Task& task);
-  // Where a layer's input lies that outlives its episode.
+  // Place of a layer's input that outlives its episode.
   View input_place(std::int64_t chunk, std::int64_t layer) const;
-  // The layer's activations, with those that an earlier episode retained.
+  // The layer's activations, including those that an earlier episode retained.
   LayerActivations& activations_of(Chunk& chunk, const Task& task) const;
   void embed(const Task& task);
   void layer_forward_task(const Task& task);
   void head(const Task& task);
   void layer_backward_task(const Task& task);
   void embed_backward(const Task& task);
-  // Waits for the losses under way and adds them up, in the order in which their heads ran.
+  // Waits for the losses in flight and adds them up, in the order in which their heads ran.
   void settle();
 
   RunnerContext context_;
@@ -106,12 +105,13 @@ class ChunkRunner {
   SequenceLayout layout_;
   SequenceInput input_;
   float scale_ = 1.0f;
-  std::vector<Chunk> chunks_;  // those under way: one, or as many as are kept
+  std::vector<Chunk> chunks_;  // in flight: one, or as many as are kept
   VisitLists visits_;
   std::int64_t visits_chunk_ = -1, visits_window_ = -1;
   std::vector<std::int64_t> positions_;
   TokenRows token_rows_;
-  // Losses of the last few chunks, on their way from the device: kUnsettled slots of a chunk each.
+  // Losses of the last few chunks, still being copied from the device: kUnsettled slots of one
+  // chunk each.
   static constexpr std::size_t kUnsettled = 8;
   std::vector<float> losses_;
   std::vector<std::int32_t> correct_;

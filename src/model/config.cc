@@ -12,7 +12,7 @@
 namespace longstride {
 namespace {
 
-// Far above any model, and small enough that no product of sizes below passes 63 bits.
+// Far above any model, and small enough that no product of sizes overflows 63 bits.
 constexpr std::int64_t kMostWidth = std::int64_t{1} << 20;
 constexpr std::int64_t kMostLayers = std::int64_t{1} << 14;
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 31;
@@ -30,7 +30,7 @@ Architecture parse_architecture(const Fields& fields) {
               "longstride trains qwen2 (also Qwen2.5), qwen3, llama and mistral models");
 }
 
-// The class of the weights: a classifier or a bare body has other tensors than a language model.
+// Checks the model class: a classifier or a bare model has other tensors than a language model.
 void check_class(const Fields& fields, Architecture architecture) {
   if (!fields.has("architectures")) return;
   const Json& list = fields.value("architectures");
@@ -122,8 +122,8 @@ std::optional<DType> parse_dtype(const Fields& fields) {
 
 void parse_heads(const Fields& fields, ModelConfig& c) {
   c.query_heads = fields.integer("num_attention_heads", 1, kMostWidth);
-  // Old llama configs leave the field out; for the others transformers would fill in the number of
-  // a certain model.
+  // Old llama configs omit the field; for the others transformers would use the default of one
+  // particular model.
   const bool needed =
       c.architecture != Architecture::kLlama && !fields.mentions("num_key_value_heads");
   c.kv_heads = needed || fields.has("num_key_value_heads")
@@ -136,7 +136,7 @@ void parse_heads(const Fields& fields, ModelConfig& c) {
   if (fields.has("head_dim")) {
     c.head_size = fields.integer("head_dim", 1, kMostWidth);
   } else if (c.architecture == Architecture::kQwen3) {
-    c.head_size = 128;  // transformers' default for this family, whatever the hidden size
+    c.head_size = 128;  // transformers' default for this family, for any hidden size
   } else {
     if (c.hidden_size % c.query_heads != 0)
       fields.fail("hidden_size",

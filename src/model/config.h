@@ -1,7 +1,7 @@
 // ModelConfig: what a Hugging Face config.json says about a model, checked. Plain data.
 //
-// A field that would change the result and is not supported is refused by name; an unknown field
-// that is set to something is mentioned in a warning and otherwise ignored, as transformers does.
+// An unsupported field that would change the result is refused by name. An unknown field with a
+// value causes a warning and is otherwise ignored, as in transformers.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ struct RopeConfig {
   std::int64_t original_positions = 0;  // llama3, yarn: context length before scaling
   double low_freq_factor = 1.0;         // llama3
   double high_freq_factor = 4.0;        // llama3
-  double beta_fast = 32.0;              // yarn, as the ones below
+  double beta_fast = 32.0;              // yarn, like those below
   double beta_slow = 1.0;
   bool truncate = true;
   std::optional<double> attention_factor, mscale, mscale_all_dim;
@@ -53,17 +53,17 @@ struct ModelConfig {
   bool output_bias = false;
   bool mlp_bias = false;
   bool qk_norm = false;  // RMS norm of every head's q and k, before the rotation
-  // One per layer: a query sees itself and the window - 1 tokens before it; 0 sees all earlier
+  // One per layer: a query attends to itself and the window - 1 tokens before it; 0: to all earlier
   // tokens.
   std::vector<std::int64_t> windows;
   RopeConfig rope;
   std::int64_t max_positions = 0;
   double initializer_range = 0.02;
-  std::optional<DType> dtype;  // what config.json says the weights are stored as; the files decide
+  std::optional<DType> dtype;  // of the weights according to config.json; the files decide
   Json raw;                    // config.json as it was read, for writing it back
 };
 
-// What scores are multiplied with before the softmax.
+// Factor of the scores before the softmax.
 float attention_scale(const ModelConfig& config);
 
 // `where` (a path) begins every error's message.
@@ -73,9 +73,8 @@ ModelConfig read_config(const std::filesystem::path& directory);
 
 // All parameters; tied embeddings count once.
 std::int64_t parameter_count(const ModelConfig& config);
-// Weights that a token is multiplied with in matrix products: the projections of all layers and the
-// head (also where it is tied), but not the embedding lookup. Forward and backward cost 6
-// operations per token for each.
+// Weights that enter matrix products: the projections of all layers and the head (even if tied),
+// but not the embedding lookup. Forward and backward cost 6 operations per token for each.
 std::int64_t matrix_parameter_count(const ModelConfig& config);
 
 }  // namespace longstride

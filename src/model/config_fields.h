@@ -1,5 +1,5 @@
 // Typed access to the fields of a JSON object, with errors that name the file and the field. Used
-// by the config's parser alone. A field that is null counts as absent.
+// only by the config's parser. A field that is null counts as absent.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ class Fields {
   Fields(const Json& object, std::string where, std::string prefix = "");
 
   bool has(std::string_view key) const { return find(key) != nullptr; }
-  // True where the key exists at all, be it null.
+  // True if the key exists, even if it is null.
   bool mentions(std::string_view key) const { return object_->contains(key); }
 
-  // Whole numbers in [least, most]; the second form gives `fallback` where the field is absent.
+  // Whole numbers in [least, most]; the second form returns `fallback` if the field is absent.
   std::int64_t integer(std::string_view key, std::int64_t least, std::int64_t most) const;
   std::int64_t integer_or(std::string_view key, std::int64_t fallback, std::int64_t least,
                           std::int64_t most) const;

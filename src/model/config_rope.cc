@@ -26,8 +26,7 @@ RopeType parse_type(const Fields& fields) {
 }
 
 void parse_yarn(const Fields& fields, std::int64_t max_positions, RopeConfig& rope) {
-  // Null leaves the factor to the ratio of the two lengths; leaving the key out is an error in
-  // transformers as well.
+  // Null takes the ratio of the two lengths; omitting the key is an error in transformers as well.
   rope.factor =
       fields.mentions("factor") && !fields.has("factor")
           ? static_cast<double>(max_positions) / static_cast<double>(rope.original_positions)
@@ -36,7 +35,7 @@ void parse_yarn(const Fields& fields, std::int64_t max_positions, RopeConfig& ro
     if (!fields.has(key)) return std::nullopt;
     return fields.number(key);
   };
-  // Zero means "not given" for all of these but attention_factor.
+  // Zero means "not given" for all of these except attention_factor.
   rope.beta_fast = fields.number_or("beta_fast", 0.0);
   if (rope.beta_fast == 0.0) rope.beta_fast = 32.0;
   rope.beta_slow = fields.number_or("beta_slow", 0.0);

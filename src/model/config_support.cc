@@ -88,7 +88,7 @@ constexpr auto kRefused = std::to_array<Refused>({
     {"text_config", "only text models are supported"},
 });
 
-// Read by the parser, or known to leave the result alone.
+// Read by the parser, or known not to affect the result.
 constexpr auto kKnown = std::to_array<std::string_view>({
     // Read.
     "architectures",
@@ -223,7 +223,7 @@ void warn_unknown(const Fields& fields, std::span<const std::string_view> known)
     if (reported.insert(fields.where() + '\n' + name).second) unknown.push_back(name);
   }
   if (!unknown.empty())
-    log_warning("{}: ignoring what is not known for this kind of model: {}", fields.where(),
+    log_warning("{}: ignoring fields that are unknown for this kind of model: {}", fields.where(),
                 fmt::join(unknown, ", "));
 }
 

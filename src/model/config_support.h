@@ -9,9 +9,8 @@
 
 namespace longstride {
 
-// Throws Error for a field that would change the result and is not supported. Warns, once per
-// process and file, about fields that are set to something and not known. Null, false, 0 and empty
-// values pass silently.
+// Throws Error for an unsupported field that would change the result. Warns, once per process and
+// file, about unknown fields that have a value. Null, false, 0 and empty values pass silently.
 void check_supported(const Fields& fields, Architecture architecture);
 
 // The warning alone, for an object whose known fields are `known`.

@@ -1,4 +1,4 @@
-// The end of the model over one chunk: final norm, loss head, and both backward.
+// The end of the model over one chunk: final norm and loss head, forward and backward.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,15 @@ struct HeadPass {
   float scale = 1.0f;  // of the losses, in the gradients
 };
 
-// Host side of a chunk: targets in, losses and hits out, which are there after the stream's next
-// synchronize(). Empty in a recording pass.
+// Host side of a chunk: targets in; losses and correct predictions out, which are valid after the
+// stream's next synchronize(). Empty in a recording pass.
 struct HeadLosses {
   std::span<const std::int32_t> targets;
   float* losses = nullptr;
   std::int32_t* correct = nullptr;
 };
 
-// Takes the last layer's output and gives the gradient of it.
+// Takes the last layer's output and returns its gradient.
 Lease head_forward_backward(const HeadPass& pass, Lease x_TD, const HeadLosses& host);
 
 }  // namespace longstride

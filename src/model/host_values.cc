@@ -14,8 +14,8 @@ E read(const std::byte* at) {
   return x;
 }
 
-// The exponent is all ones exactly in NaN and infinity. Blocks without one are passed by a loop
-// without branches.
+// The exponent is all ones exactly in NaN and infinity. A branch-free loop skips blocks without
+// one.
 template <class Bits>
 std::int64_t find_exponent(const std::byte* bytes, std::int64_t count, Bits exponent) {
   constexpr std::int64_t kBlock = 4096;

@@ -10,7 +10,7 @@
 
 namespace longstride {
 
-// Rounds each of `values` to `dtype`; `out` has room for all of them.
+// Rounds each of `values` to `dtype`; `out` must be large enough for all of them.
 void store_floats(std::span<const float> values, DType dtype, std::byte* out);
 
 // `out.size()` values from `bytes`.

@@ -1,4 +1,4 @@
-// Random weights, drawn on the host in pieces that do not depend on the number of threads.
+// Random weights, drawn on the host in pieces whose values do not depend on the number of threads.
 #include <algorithm>
 #include <vector>
 
@@ -14,20 +14,20 @@ namespace {
 constexpr std::int64_t kPiece = 1 << 14;        // values of one random stream
 constexpr std::int64_t kPiecesAtOnce = 1 << 8;  // bounds the staging buffer: 16 MiB of floats
 
-// A model whose weights are loaded may have any.
+// Only for random weights: a model whose weights are loaded may have any range.
 void check_range(const ModelConfig& config) {
   if (config.initializer_range > 0) return;
   throw Error("initializer_range is 0, so random weights would all be 0",
               "set initializer_range in config.json to 0.02, for instance");
 }
 
-// What a parameter starts from, by its kind: a matrix has rank 2, norms and biases rank 1.
+// Initial value of norms and biases, which have rank 1 (matrices have rank 2).
 float constant_of(const ParameterSpec& spec) { return spec.name.ends_with(".bias") ? 0.0f : 1.0f; }
 
 }  // namespace
 
 void initialize_random(ParameterSet& parameters, const ModelConfig& config, std::uint64_t seed) {
-  if (parameters.data() == nullptr) return;  // a set of shapes
+  if (parameters.data() == nullptr) return;  // on the shapes device
   check_range(config);
   std::vector<std::byte> staging;
   for (std::int64_t p = 0; p < parameters.size(); ++p) {

@@ -19,7 +19,7 @@ struct Sizes {
         F(ctx.config.ffn_size) {}
 };
 
-// In its place where it outlives the episode, else in the workspace.
+// In its place if it outlives the episode, else in the workspace.
 Lease take(const LayerPass& pass, const View& place, const char* name, Shape shape) {
   return place.present() ? Lease(place) : pass.ctx.take(name, shape);
 }
@@ -30,7 +30,7 @@ Lease normed(const LayerPass& pass, const char* name, ConstView x_TD, ConstView 
   return h_TD;
 }
 
-// q, and with a norm k, as they are retained.
+// q, and k if there is a norm, in the form in which they are retained.
 void project_queries(const LayerPass& pass, ConstView x_TD, LayerActivations& held) {
   const ChunkContext& ctx = pass.ctx;
   const LayerParameters& w = pass.weights;
@@ -52,7 +52,7 @@ void attend(const LayerPass& pass, LayerActivations& held) {
   const ChunkContext& ctx = pass.ctx;
   const Sizes s(ctx);
   const bool retains_q = pass.task.retains.has(Retained::kQ);
-  Lease rotated_THC;  // where q is retained as it was before
+  Lease rotated_THC;  // if q is retained unrotated
   if (pass.weights.q_norm.present()) rotated_THC = rotated_queries(pass, held, !retains_q);
   const View q_THC = rotated_THC.present() ? rotated_THC : held.q_THC;
   held.attention_THC = take(pass, pass.places.attention_THC, "attention", {s.T, s.H, s.C});
@@ -94,7 +94,7 @@ Lease output_of(const LayerPass& pass, LayerActivations& held) {
   const ChunkContext& ctx = pass.ctx;
   const LayerParameters& w = pass.weights;
   const Sizes s(ctx);
-  // A gate that nobody reads again makes room for the product.
+  // A gate that is not read again is overwritten by the product.
   Lease product_TF;
   if (pass.task.retains.has(Retained::kGate)) product_TF = ctx.take("swiglu", {s.T, s.F});
   const View product = product_TF.present() ? product_TF : held.gate_TF;

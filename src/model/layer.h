@@ -2,7 +2,7 @@
 // norm, SwiGLU.
 //
 // The backward pass needs {input, q, attention output and log-sum-exp, mid residual, gate, up}: a
-// task says which of them it finds, and which it leaves (schedule/retention.h). Norms and the
+// task states which of them it finds and which it retains (schedule/retention.h). Norms and the
 // SwiGLU product are always recomputed; k and v are in the pages.
 #pragma once
 
@@ -17,8 +17,8 @@ namespace longstride {
 template <class Tensor>
 struct LayerTensors {
   Tensor input_TD;
-  Tensor q_THC;  // rotated; before norm and rotation where the model normalises q
-  Tensor k_TKC;  // before norm and rotation; comes with q, only where the model normalises k
+  Tensor q_THC;  // rotated; before norm and rotation if the model normalises q
+  Tensor k_TKC;  // before norm and rotation; comes with q, only if the model normalises k
   Tensor attention_THC, lse_HT;
   Tensor mid_TD;  // input + attention part
   Tensor gate_TF, up_TF;
@@ -32,25 +32,25 @@ struct LayerPass {
   const Task& task;
   PageStore& pages;
   VisitsView visits;
-  // Where activations that outlive the episode go, the next layer's input too; absent: into the
+  // Places of activations that outlive the episode, and of the next layer's input; absent: in the
   // workspace.
   LayerPlaces places = {};
   View output_place = {};
   std::uint64_t rounding = 0;  // key of this layer and chunk, for the backward pass
 };
 
-// Stores the chunk's rotated keys and its values into its pages, which exist. Reads x only.
+// Stores the chunk's rotated keys and its values into its pages, which must exist. Reads only x.
 void layer_store_kv(const LayerPass& pass, ConstView x_TD);
 
-// Computes what the task retains and `held` lacks, and returns the layer's output (absent unless
-// the task asks for it). Keys and values are in the pages already. `x` is the layer's input, absent
-// where `held` has it. Afterwards `held` holds what the task retains; the rest is given back. Every
-// set of retained activations gives the same bits.
+// Computes the activations that the task retains and `held` lacks, and returns the layer's output
+// (absent unless the task asks for it). Keys and values must be in the pages. `x` is the layer's
+// input, absent if `held` has it. Afterwards `held` has what the task retains; the rest is
+// released. Every set of retained activations gives the same bits.
 Lease layer_forward(const LayerPass& pass, Lease x_TD, LayerActivations& held);
 
 // Turns dx from the gradient of the layer's output into that of its input, in place. Parameter
 // gradients +=; gradient pages += for every visited page, after which the chunk's own are complete.
-// Uses up `held`, which has everything.
+// Consumes `held`, which must have all activations.
 void layer_backward(const LayerPass& pass, const LayerParameters& gradients, LayerActivations held,
                     View dx_TD);
 

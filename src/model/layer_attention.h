@@ -1,4 +1,4 @@
-// What the forward and the backward pass of a layer's attention share.
+// Shared by the forward and the backward pass of a layer's attention.
 #pragma once
 
 #include "model/layer.h"
@@ -7,8 +7,8 @@ namespace longstride {
 
 Lease attention_scratch(const LayerPass& pass);
 
-// Where the model normalises queries: normalises and rotates those that are held, in place or into
-// a tensor of its own (absent in place).
+// For models that normalise queries: normalises and rotates the held queries, in place (the result
+// is then absent) or into a new tensor.
 Lease rotated_queries(const LayerPass& pass, const LayerActivations& held, bool in_place);
 
 }  // namespace longstride

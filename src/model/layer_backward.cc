@@ -37,7 +37,7 @@ void feed_forward_backward(const LayerPass& pass, const LayerParameters& g, Laye
   held.mid_TD.release();
 }
 
-// dq of the rotated queries; the pages' gradients grow.
+// Returns dq of the rotated queries; gradient pages +=.
 Lease attention_backward(const LayerPass& pass, const LayerParameters& g,
                          const LayerActivations& held, ConstView q_THC, ConstView dx_TD) {
   const ChunkContext& ctx = pass.ctx;

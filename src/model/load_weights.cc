@@ -20,22 +20,22 @@ namespace {
 constexpr std::int64_t kPieceElements = std::int64_t{1} << 18;
 constexpr std::int64_t kBatchBytes = std::int64_t{24} << 20;  // of one staging buffer
 constexpr std::int64_t kAlignment = 64;
-// Read ahead of what is staged: some 80 ms of a fast disk.
+// Read-ahead distance: about 80 ms of a fast disk.
 constexpr std::int64_t kAheadBytes = std::int64_t{256} << 20;
 
-// Neighbouring elements of one parameter: what one thread works on at a time.
+// Contiguous elements of one parameter: the unit of work of a thread.
 struct Piece {
   std::int64_t parameter = 0, first = 0, count = 0;  // elements
   std::span<const std::byte> source;
   DType dtype = DType::kF32;  // of the source
   bool converts = false;      // to F32
   std::byte* to = nullptr;    // on the device
-  std::int64_t bytes = 0;     // there
-  std::int64_t staged = 0;    // where in its buffer
-  std::int64_t bad = -1;      // the first element that is no number
+  std::int64_t bytes = 0;     // on the device
+  std::int64_t staged = 0;    // offset in its buffer
+  std::int64_t bad = -1;      // the first element that is not finite
 };
 
-// In the order of the parameters; places in buffers are handed out later.
+// In the order of the parameters; offsets in buffers are assigned later.
 std::vector<Piece> cut(const SafetensorsReader& reader, const ParameterSet& parameters) {
   std::vector<Piece> pieces;
   for (std::int64_t i = 0; i < parameters.size(); ++i) {
@@ -95,7 +95,7 @@ void refuse_bad(const SafetensorsReader& reader, const ParameterSet& parameters,
               "the weights are broken; go back to a save from before they were");
 }
 
-const WaitSite kBufferAfterCopy{"weights/buffer-after-copy"};  // what it held has been read
+const WaitSite kBufferAfterCopy{"weights/buffer-after-copy"};  // the buffer's last copy is done
 
 // Two buffers: the device copies from one while threads fill the other.
 class Staging {
@@ -103,13 +103,13 @@ class Staging {
   explicit Staging(Device& device)
       : memory_(device.allocate_host(2 * kBatchBytes, kBatchBytes, "the staging of weights")),
         mover_(device.make_mover()) {
-    device.stream().synchronize();  // new memory is zeroed in its order
+    device.stream().synchronize();  // new memory is zeroed in stream order
   }
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
   ~Staging() { finish_whatever_comes(*mover_); }
 
-  // The next buffer, once the device has copied what it held.
+  // The next buffer, once the device has copied its contents.
   std::byte* next() {
     at_ = (at_ + 1) % left_.size();
     mover_->wait_on_host(left_[at_], kBufferAfterCopy);
@@ -154,7 +154,7 @@ void load_weights(const SafetensorsReader& reader, ParameterSet& parameters) {
   };
   parallel_for(static_cast<std::int64_t>(ahead),
                [&](std::int64_t i) { read_ahead(static_cast<std::size_t>(i)); });
-  // A device whose memory is the host's needs no detour.
+  // A device that shares the host's memory needs no staging.
   std::optional<Staging> staging;
   if (!parameters.device().shares_host_memory()) staging.emplace(parameters.device());
   for (std::size_t begin = 0, end = 0; begin < pieces.size(); begin = end) {

@@ -1,4 +1,4 @@
-// Weights out of safetensors onto a device.
+// Loads weights from safetensors onto a device.
 #pragma once
 
 #include "model/parameters.h"
@@ -6,13 +6,13 @@
 
 namespace longstride {
 
-// Copies the tensor of each parameter's name, which must be there with its shape, into `parameters`
+// Copies the tensor of each parameter's name, which must exist with its shape, into `parameters`
 // (each of the file's dtype or F32). Throws Error that names tensor and index of the first NaN or
-// infinity; the parameters are then good for nothing.
+// infinity; the parameters are then undefined.
 //
-// Three things happen at once: the disk reads what is needed next, all threads check, convert and
-// stage pieces, and the device copies what was staged before. Staging takes 48 MiB of host memory.
-// The calling thread alone uses the device; nothing is under way when this returns.
+// Read-ahead from disk, checking and converting into staging buffers (on all threads), and copies
+// to the device overlap. Staging takes 48 MiB of host memory. Only the calling thread uses the
+// device; no copy is in flight when this returns.
 void load_weights(const SafetensorsReader& reader, ParameterSet& parameters);
 
 }  // namespace longstride

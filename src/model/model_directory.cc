@@ -27,7 +27,7 @@ std::string some_of(const std::vector<std::string>& names) {
   return text;
 }
 
-// Files of old versions carry the rotary frequencies; they follow from the config.
+// Old files contain the rotary frequencies, which follow from the config.
 bool is_harmless(const std::string& name) { return name.ends_with(".rotary_emb.inv_freq"); }
 
 void check_tensor(const SafetensorsReader& reader, const std::string& name, const Shape& shape) {
@@ -44,7 +44,7 @@ void check_tensor(const SafetensorsReader& reader, const std::string& name, cons
                 "config.json and the weights do not belong together");
 }
 
-// Whether two tensors are the same, by all threads.
+// True if two tensors are equal; compares with all threads.
 bool same_bytes(std::span<const std::byte> a, std::span<const std::byte> b) {
   constexpr std::size_t kPiece = std::size_t{4} << 20;
   if (a.size() != b.size()) return false;

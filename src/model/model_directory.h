@@ -1,5 +1,5 @@
-// Hugging Face model directories: config.json and safetensors in; the same, with generation config
-// and tokenizer files, out.
+// Reads Hugging Face model directories (config.json and safetensors), and writes them, with
+// generation config and tokenizer files.
 #pragma once
 
 #include <filesystem>
@@ -14,11 +14,12 @@
 
 namespace longstride {
 
-// A model directory whose config and tensor names, shapes and types have been checked. Immutable.
+// A model directory whose config and tensor names, shapes and types have been checked. Immutable
+// after construction, so any thread may read it.
 class ModelDirectory {
  public:
-  // Throws Error that names the file and the field or tensor: one missing, one too many, one of the
-  // wrong shape or of a type other than F32, F16 and BF16.
+  // Throws Error that names the file and the field or tensor if one is missing, unexpected, of the
+  // wrong shape, or of a type other than F32, F16 and BF16.
   static ModelDirectory open(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }
@@ -39,23 +40,24 @@ class ModelDirectory {
   SafetensorsReader reader_;
 };
 
-// What could not be loaded again is not saved: throws Error where a value is not finite. `name` is
-// the tensor's, `what` how the message begins ("the weights are").
+// Throws Error if a value is not finite, because it could not be loaded again. `name` is the
+// tensor's, `what` begins the message ("the weights are").
 void check_finite(std::span<const std::byte> values, DType dtype, const std::string& name,
                   const char* what);
 
-// Tensors, and where their bytes come from.
+// Tensors and the source of their bytes.
 struct TensorsToWrite {
   std::vector<TensorToWrite> tensors;
   TensorSource read;
 };
-// Those of `parameters`, which must outlive it; copied from their device by the caller's thread.
+// The tensors of `parameters`, which must outlive the result; the calling thread copies them from
+// their device.
 TensorsToWrite weights_to_write(const ParameterSet& parameters);
 
-// Writes weights, config.json, the side files and, where it is not among them,
-// generation_config.json into the existing `directory`. Refuses weights that are not finite; a side
-// file that cannot be written is left out with a warning. Not atomic: that is DirectoryWriter's
-// part (base/files.h). Returns every file written.
+// Writes weights, config.json, the side files and, if it is not among them, generation_config.json
+// into the existing `directory`. Refuses weights that are not finite; a side file that cannot be
+// written is skipped with a warning. Not atomic: DirectoryWriter (base/files.h) provides that.
+// Returns every file written.
 std::vector<WrittenFile> write_model_directory(const std::filesystem::path& directory,
                                                const ModelConfig& config,
                                                const TensorsToWrite& weights,

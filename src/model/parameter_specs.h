@@ -1,7 +1,7 @@
-// What the parameters of a model are: name, shape, type, whether they are trained, and where each
-// belongs. Everything that has one tensor per parameter (weights, gradients, the optimizer's state,
-// checkpoints) is made from a list of these, so a list that differs from the model's own is enough
-// to train a part of it.
+// Specifications of a model's parameters: name, shape, type, whether they are trained, and where
+// each belongs. Everything that has one tensor per parameter (weights, gradients, the optimizer's
+// state, checkpoints) is made from a list of these, so a different list is enough to train only a
+// part of the model.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace longstride {
 
-// Projections are [out, in], as in the files. A tensor that the model has not, or whose gradient is
-// not wanted, is an absent view (present() == false).
+// Projections are [out, in], as in the files. A tensor that the model lacks, or whose gradient is
+// not needed, is an absent view (present() == false).
 struct LayerParameters {
   View input_norm;       // [D]
   View q, q_bias;        // [H*C, D], [H*C]
@@ -33,37 +33,37 @@ struct ModelParameters {
   View embedding;  // [V, D]
   std::vector<LayerParameters> layers;
   View final_norm;  // [D]
-  View head;        // [V, D]; the embedding itself where they are tied
+  View head;        // [V, D]; the embedding itself if they are tied
 };
 
-// A parameter's place in ModelParameters: in a layer, or at the top where `layer` is -1.
+// A parameter's place in ModelParameters: in a layer, or at the top if `layer` is -1.
 struct ParameterPlace {
   std::int64_t layer = -1;
   View ModelParameters::*at_top = nullptr;
   View LayerParameters::*in_layer = nullptr;
-  bool is_head_too = false;  // the embedding of a model that ties them
+  bool is_head_too = false;  // a tied embedding
 };
 
-// Rows [first, first + shape[0]) of a tensor that has `of` in all.
+// Rows [first, first + shape[0]) of a tensor that has `of` rows in total.
 struct RowShard {
   std::int64_t first = 0, of = 0;
 };
 
 struct ParameterSpec {
   std::string name;           // Hugging Face's
-  Shape shape;                // of what this process holds
+  Shape shape;                // of the part that this process holds
   DType dtype = DType::kF32;  // of the weight
   bool decay = true;          // false for norms and biases
-  // Frozen where false: no gradient, no optimizer state, and no update.
+  // False: frozen, without gradient, optimizer state or update.
   bool trainable = true;
-  std::optional<std::string> adapter = {};  // the one that is added to it; none yet
-  std::optional<RowShard> shard = {};       // absent: the whole; nothing else yet
+  std::optional<std::string> adapter = {};  // added to this parameter; not supported yet
+  std::optional<RowShard> shard = {};       // absent: the whole; shards are not supported yet
   ParameterPlace place = {};
 };
 
 // All parameters of a model in one type, all trainable. In the order of the forward pass:
-// embedding, layers, final norm, head (absent where tied). The order is part of what a checkpoint
-// and random initialization rely on.
+// embedding, layers, final norm, head (absent if tied). Checkpoints and random initialization rely
+// on the order.
 std::vector<ParameterSpec> parameter_specs(const ModelConfig& config, DType dtype = DType::kF32);
 
 // The same parameters in another type: gradients, masters, moments.

@@ -1,5 +1,5 @@
 // One block of device memory that holds a tensor for each parameter of a list: weights (each in the
-// type of its spec), fp32 gradients, and what an optimizer keeps.
+// type of its spec), fp32 gradients, or optimizer state.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +13,22 @@
 
 namespace longstride {
 
-// Of a list's parameters, which have memory in a set. The others are absent views.
+// Which parameters of a list have memory in a set. The others are absent views.
 enum class Holds : std::uint8_t { kAll, kTrainable };
 
-// Movable. Owns one block of device memory, zeroed at first; each parameter begins at a multiple of
-// 256 bytes. The device must outlive it. On the shapes device the views have no data.
+// Owns one block of device memory, initially zero; each parameter begins at a multiple of 256
+// bytes. Movable. The device must outlive it. On the shapes device the views have no data.
+//
+// Not thread-safe: the thread that runs the step owns it.
 class ParameterSet {
  public:
-  // `what` names the block in the error of a device that has not that much memory ("weights",
+  // `what` names the block in the error if the device has too little memory ("weights",
   // "gradients").
   ParameterSet(Device& device, std::vector<ParameterSpec> specs, const std::string& what,
                Holds holds = Holds::kAll);
   // All parameters of a model in one type.
   ParameterSet(Device& device, const ModelConfig& config, DType dtype, const std::string& what);
-  // F32, of the trainable parameters alone.
+  // F32, of the trainable parameters only.
   static ParameterSet gradients(Device& device, const std::vector<ParameterSpec>& specs);
 
   // Bytes of the block that the constructor would allocate.
@@ -35,11 +37,11 @@ class ParameterSet {
   static std::int64_t gradient_bytes_needed(const std::vector<ParameterSpec>& specs);
 
   Device& device() const { return *device_; }
-  // Of the list, absent ones included: sets made from one list agree on what i is.
+  // Length of the list, absent parameters included: sets made from one list share their indices.
   std::int64_t size() const { return static_cast<std::int64_t>(specs_.size()); }
   // Their dtypes are those of the views.
   const std::vector<ParameterSpec>& specs() const { return specs_; }
-  // Parameter i, in the order of specs(); absent where the set does not hold it.
+  // Parameter i, in the order of specs(); absent if the set does not hold it.
   View view(std::int64_t i) const;
   // The same views by role.
   ModelParameters model() const;
@@ -58,11 +60,11 @@ class ParameterSet {
 };
 
 // Normal(0, initializer_range) for matrices, ones for norms, zeros for biases, rounded to each
-// parameter's dtype. A value depends on the seed, the parameter's index and the element alone.
-// `parameters` holds all of them.
+// parameter's dtype. A value depends only on the seed, the parameter's index and the element.
+// `parameters` must hold all of them.
 void initialize_random(ParameterSet& parameters, const ModelConfig& config, std::uint64_t seed);
 
-// The same for benchmarks, many times faster: a matrix repeats a few million values over and over.
+// For benchmarks, many times faster: a matrix repeats a few million values.
 void initialize_repeating(ParameterSet& parameters, const ModelConfig& config, std::uint64_t seed);
 
 }  // namespace longstride

@@ -8,7 +8,7 @@
 namespace longstride {
 namespace {
 
-// What all presets share: the widths and depths of a decoder.
+// Sizes that every preset has: the widths and depths of a decoder.
 struct Sizes {
   std::int64_t hidden, layers, query_heads, kv_heads, ffn, vocabulary, positions;
 };
@@ -89,8 +89,8 @@ Json mistral_7b() {
        {"sliding_window", 4096}});
 }
 
-// The tiny ones between them have every feature: biases, tied and own heads, a head size of its
-// own, scaled positions, a window. Their vocabulary has room for all bytes and some marks.
+// The tiny presets together cover every feature: biases, tied and separate heads, an explicit head
+// size, scaled positions, a window. Their vocabulary holds all bytes and some special tokens.
 constexpr Sizes kTiny{64, 2, 4, 2, 160, 320, 131072};
 
 Json tiny(const char* model_type, const char* architecture, const Json& changes) {

@@ -11,8 +11,8 @@
 
 namespace longstride {
 
-// With `window` > 0 every layer has that window. Throws Error that lists the known names, with the
-// nearest one as the hint, and where the architecture has no windows.
+// With `window` > 0 every layer has that window. Throws Error for an unknown name, listing the
+// known ones with the nearest as the hint, and if the architecture has no windows.
 ModelConfig find_preset(std::string_view name, std::int64_t window = 0);
 
 std::vector<std::string> preset_names();

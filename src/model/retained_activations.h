@@ -1,5 +1,5 @@
 // Activations that outlive their episode: one block of device memory with a place for each, known
-// before the step. They come in the forward pass and end with their layer's backward pass.
+// before the step. They live from the forward pass to their layer's backward pass.
 //   T tokens of a chunk   D hidden   H query heads   K KV heads   C head size   F feed-forward
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace longstride {
 
-// Where they lie in the block. Plain data.
+// Their offsets in the block. Plain data.
 class RetainedLayout {
  public:
   RetainedLayout() = default;
@@ -23,14 +23,14 @@ class RetainedLayout {
                  const std::vector<Retention>& retained);
 
   std::int64_t bytes() const { return offsets_.empty() ? 0 : offsets_.back(); }
-  // The places of `tensors`, for a chunk of T tokens; all of them are retained there.
+  // The places of `tensors`, for a chunk of T tokens; the layout must retain all of them.
   LayerPlaces places(std::byte* base, std::int64_t chunk, std::int64_t layer, std::int64_t T,
                      Retention tensors) const;
 
  private:
   struct Sizes {
     std::int64_t layers = 0, D = 0, H = 0, K = 0, C = 0, F = 0;
-    bool keys_too = false;  // with q
+    bool keys_too = false;  // keys are retained with q
     DType compute = DType::kF32;
   };
   // Calls f(which, the place's member, dtype, its shape for T tokens) for each tensor of a layer.
@@ -43,7 +43,7 @@ class RetainedLayout {
   std::vector<std::int64_t> offsets_;  // of (chunk, layer), and the end
 };
 
-// Owns the block. For the thread that runs the step.
+// Owns the block. Not thread-safe: the thread that runs the step owns it.
 class RetainedActivations {
  public:
   RetainedActivations(Device& device, RetainedLayout layout);

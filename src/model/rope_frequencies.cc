@@ -11,8 +11,8 @@ namespace {
 
 constexpr double kTurn = 2.0 * std::numbers::pi;
 
-// Long wavelengths are divided by the factor, short ones kept, those between blended by how often
-// they turn within the original context.
+// Frequencies of long wavelengths are divided by the factor, short ones kept, those between blended
+// by the number of their turns within the original context.
 double llama3(const RopeConfig& rope, double frequency) {
   const double original = static_cast<double>(rope.original_positions);
   const double wavelength = kTurn / frequency;
@@ -27,7 +27,7 @@ struct YarnRamp {
   double low, high;
 };
 
-// The pairs between which yarn goes over from keeping a frequency to dividing it.
+// The range of pairs in which yarn blends from keeping a frequency to dividing it.
 YarnRamp yarn_ramp(const RopeConfig& rope, std::int64_t head_size) {
   const double size = static_cast<double>(head_size);
   const auto pair_that_turns = [&](double times) {

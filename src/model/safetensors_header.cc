@@ -95,8 +95,8 @@ class HeaderParser {
     return text;
   }
 
-  // Refuses what a plain parser would let pass: duplicate keys, and nesting deeper than the format
-  // knows.
+  // Refuses what a plain parser would accept: duplicate keys, and nesting deeper than the format
+  // allows.
   Json parse_json_strictly(std::string_view text) const {
     std::vector<std::set<std::string>> keys;
     const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {

@@ -2,9 +2,9 @@
 // https://github.com/huggingface/safetensors#format
 //
 //   8 bytes  length N of the header, little-endian
-//   N bytes  JSON: {"name": {"dtype", "shape", "data_offsets": [begin, end]}, ..., "__metadata__":
-//   {text: text}} the rest the tensors' bytes, row-major, without holes or overlaps; offsets count
-//   from here
+//   N bytes  JSON: {"name": {"dtype", "shape", "data_offsets": [begin, end]}, ...,
+//            "__metadata__": {text: text}}
+//   the rest the tensors' bytes, row-major, without holes or overlaps; offsets count from here
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ struct SafetensorsHeader {
 };
 
 // `file` is the whole file. Throws Error beginning with `where` unless every byte of it is
-// accounted for. Allocates no more than in proportion to the size of the file.
+// accounted for. Memory is bounded in proportion to the size of the file.
 SafetensorsHeader parse_safetensors(std::span<const std::byte> file, const std::string& where);
 
 }  // namespace longstride

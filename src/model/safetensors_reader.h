@@ -1,5 +1,5 @@
-// Tensors by name out of one safetensors file or a sharded model, through memory maps: opening
-// reads the headers only. Immutable after construction, so any number of threads may read.
+// Reads tensors by name from one safetensors file or a sharded model, through memory maps: opening
+// reads only the headers. Immutable after construction, so any number of threads may read.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +26,8 @@ class SafetensorsReader {
   // All tensors, sorted by name.
   std::vector<std::string> names() const;
   bool contains(std::string_view name) const;
-  // These throw Error if there is no tensor of that name; the last two also if its dtype is not one
-  // of DType.
+  // These throw Error if there is no tensor of that name; bytes() and read_floats() also if its
+  // dtype is not one of DType.
   const TensorInfo& info(std::string_view name) const;
   const std::filesystem::path& file_of(std::string_view name) const;
   // The tensor's bytes in the map, valid while the reader lives; not necessarily aligned to the

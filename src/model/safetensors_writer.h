@@ -1,5 +1,5 @@
-// Writes safetensors, one file or sharded with an index, streaming: no more than what a source
-// hands over at once is held in memory.
+// Writes safetensors, one file or sharded with an index, streaming: at most the bytes that a source
+// passes at once are held in memory.
 #pragma once
 
 #include <cstddef>
@@ -30,9 +30,9 @@ struct WrittenFile {
 
 // Takes the next bytes of a tensor.
 using ByteSink = std::function<void(std::span<const std::byte>)>;
-// Hands all bytes of tensor number `index` to `sink`, in order, in as many pieces as it likes.
-// Called once per tensor, in the order of the files, which is not the order of the tensors (wider
-// element types come first).
+// Passes all bytes of tensor number `index` to `sink`, in order, in any number of pieces. Called
+// once per tensor, in file order, which is not the order of the tensors (wider element types come
+// first).
 using TensorSource = std::function<void(std::int64_t index, const ByteSink& sink)>;
 
 // One file. `metadata` goes into the header; {"format": "pt"} is what transformers expects.
@@ -44,8 +44,8 @@ WrittenFile write_safetensors_file(const std::filesystem::path& path,
 
 inline constexpr std::int64_t kDefaultShardBytes = 5'000'000'000;
 
-// model.safetensors where all fits in `max_shard_bytes`; else model-0000x-of-0000y.safetensors and
-// model.safetensors.index.json. A tensor larger than `max_shard_bytes` has a shard of its own.
+// model.safetensors if all fits in `max_shard_bytes`; else model-0000x-of-0000y.safetensors and
+// model.safetensors.index.json. A tensor larger than `max_shard_bytes` gets its own shard.
 std::vector<WrittenFile> write_safetensors_model(const std::filesystem::path& directory,
                                                  const std::vector<TensorToWrite>& tensors,
                                                  const TensorSource& source,

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Far above any tokenizer; what is larger is none.
+// Far above any tokenizer file; larger files are refused.
 constexpr std::uintmax_t kLargest = std::uintmax_t{256} << 20;
 
 bool is_side_file(const std::string& name) {

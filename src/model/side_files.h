@@ -1,6 +1,6 @@
-// What a saved model carries over from the one it was made of, beside weights and config.json: the
-// generation config, the tokenizer and its chat template. They are small and are read whole, at the
-// start of a run, so that a save needs nothing of the directory they came from.
+// Files that a saved model copies from its base model, in addition to weights and config.json: the
+// generation config, the tokenizer and its chat template. They are small and read whole at the
+// start of a run, so that a save does not need the base model's directory.
 #pragma once
 
 #include <filesystem>
@@ -16,7 +16,7 @@ struct SideFile {
   std::string bytes;
 };
 
-// Those of a Hugging Face directory, by name. Throws Error where one cannot be read.
+// Those of a Hugging Face directory, by name. Throws Error if one cannot be read.
 std::vector<SideFile> read_side_files(const std::filesystem::path& directory);
 
 }  // namespace longstride

@@ -1,6 +1,6 @@
-// Workspace: where layer code gets its tensors. A recording workspace, run on shapes alone, writes
-// down sizes and lifetimes; a placed one replays the same requests at addresses chosen before the
-// step. Neither allocates.
+// Workspace: provides the tensors of layer code. A recording workspace, run on shapes alone,
+// records sizes and lifetimes; a placed one replays the same requests at addresses chosen before
+// the step. Neither allocates.
 //
 // Not thread-safe: the thread that runs the step owns it.
 #pragma once
@@ -27,11 +27,11 @@ using WorkspaceTrace = std::vector<WorkspaceRequest>;
 
 class Workspace;
 
-// A tensor of the workspace, given back on destruction. Movable.
+// A tensor of the workspace, released on destruction. Movable.
 class Lease {
  public:
   Lease() = default;
-  // A tensor that lies elsewhere: giving it back does nothing.
+  // A tensor outside the workspace: releasing it does nothing.
   explicit Lease(View elsewhere) : view_(elsewhere) {}
   Lease(Lease&& other) noexcept { *this = std::move(other); }
   Lease& operator=(Lease&& other) noexcept;
@@ -58,16 +58,16 @@ class Workspace {
   Lease take(const char* name, DType dtype, Shape shape);
 
   void start_recording();
-  // All leases must have been given back.
+  // All leases must have been released.
   WorkspaceTrace finish_recording();
 
-  // Replays `trace` with request i at base + offsets[i]. A request may be smaller than the recorded
-  // one (a short last chunk), never larger, and must come in the recorded order. The arguments must
-  // outlive the replay.
+  // Replays `trace` with request i at base + offsets[i]. Requests must come in the recorded order
+  // and may be smaller than recorded (a short last chunk), never larger. The arguments must outlive
+  // the replay.
   void start_replay(std::byte* base, const WorkspaceTrace& trace,
                     std::span<const std::int64_t> offsets);
   void finish_replay();
-  // Forgets the current replay: for a step that was interrupted, after its leases are gone.
+  // Abandons the current replay after an interrupted step, once its leases are released.
   void abandon();
 
  private:

@@ -27,7 +27,7 @@ WrittenFile write_json(const fs::path& path, const Json& json) {
   return write_bytes(path, std::as_bytes(std::span(text)));
 }
 
-// transformers loads all weights as the one type that config.json names. Mixed ones are called
+// transformers loads all weights as the one type that config.json names. Mixed types are written as
 // float32, which holds every value of the others.
 std::string_view torch_name(const std::vector<DType>& dtypes) {
   const bool same = std::ranges::all_of(dtypes, [&](DType t) { return t == dtypes.front(); });
@@ -39,7 +39,7 @@ std::string_view torch_name(const std::vector<DType>& dtypes) {
 Json config_json(const ModelConfig& config, const std::vector<DType>& dtypes) {
   LS_CHECK(config.raw.is_object(), "a config without its JSON");
   Json json = config.raw;
-  // Only the spelling that was there before, so that what read the original reads the result.
+  // Keeps the original key's spelling, so that programs which read the original read the result.
   const char* key =
       json.contains("torch_dtype") && !json.contains("dtype") ? "torch_dtype" : "dtype";
   json.erase("torch_dtype");
@@ -54,7 +54,7 @@ Json generation_json(const ModelConfig& config) {
   return json;
 }
 
-// A save without one of them is still a save.
+// A side file that cannot be written does not fail the save.
 void write_side_file(const fs::path& directory, const SideFile& file,
                      std::vector<WrittenFile>& written) {
   const fs::path path = directory / file.name;

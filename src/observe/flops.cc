@@ -8,7 +8,7 @@ namespace longstride {
 
 double visible_keys(std::int64_t length, std::int64_t window) {
   const std::int64_t reach = window > 0 ? std::min(window, length) : length;
-  // The first `reach` queries see 1, 2, ... reach keys, the others `reach` each.
+  // The first `reach` queries attend to 1, 2, ... reach keys, the others to `reach` each.
   const auto n = static_cast<double>(length), w = static_cast<double>(reach);
   return w * (w + 1) / 2 + (n - w) * w;
 }
@@ -32,7 +32,7 @@ std::optional<double> peak_flops_per_s(std::string_view device_name) {
   const auto says = [&](std::string_view word) {
     return device_name.find(word) != std::string_view::npos;
   };
-  // Cards for PCIe are slower, and a share of a GPU (MIG) has a share of its peak.
+  // PCIe cards are slower, and a part of a GPU (MIG) has a part of its peak.
   const bool whole = !says("PCIe") && !says("NVL") && !says("MIG");
   if (whole && (says("H100") || says("H200"))) return 989e12;
   return std::nullopt;

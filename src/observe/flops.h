@@ -1,10 +1,9 @@
-// Model FLOPs: the arithmetic that training a model on given documents needs, whatever a run does
-// beside it.
+// Model FLOPs: the arithmetic that training on given documents requires, not what a run executes.
 //
 //   per token             6 x parameters that enter matrix products (2 forward, 4 backward)
-//   per query and key     3 x 4 x query heads x head size, in each layer (scores and values;
-//   forward and twice backward)
-// Only keys that a query sees are counted: causality, windows and document boundaries are exact.
+//   per query and key     3 x 4 x query heads x head size, in each layer (scores and values; once
+//                         forward, twice backward)
+// Only keys that a query attends to count: causality, windows and document boundaries are exact.
 // Recomputation, norms, the embedding lookup, softmax and the optimizer are not counted.
 #pragma once
 
@@ -18,21 +17,20 @@ namespace longstride {
 
 struct FlopShape {
   std::int64_t matrix_parameters =
-      0;  // projections and loss head (also where it is tied), not the embedding
+      0;  // projections and loss head (even if tied), not the embedding
   std::int64_t layers = 0;
   std::int64_t query_heads = 0;
   std::int64_t head_size = 0;
   std::vector<std::int64_t> windows =
-      {};  // per layer: tokens a query sees, itself included; 0: all. Empty: all 0
+      {};  // per layer: tokens a query attends to, itself included; 0: all. Empty: all 0
 };
 
-// Sum over the queries of a document of the keys each sees, itself included.
+// Number of (query, key) pairs of a document in which the query attends to the key.
 double visible_keys(std::int64_t length, std::int64_t window);
 
 double model_flops(const FlopShape& shape, std::span<const std::int64_t> document_lengths);
 
-// What a device of this name does at most per second in dense bf16 products, by its data sheet;
-// absent where we do not know.
+// Peak rate of a device of this name in dense bf16 products, by its data sheet; absent if unknown.
 std::optional<double> peak_flops_per_s(std::string_view device_name);
 
 }  // namespace longstride

@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
           : "check the path and its permissions, or set metrics.file");
 }
 
-// How lines begin, now and before they had a time: a file of one line, cut short, is known by it.
+// How lines begin, now and before they had a time: recognizes a file of one truncated line.
 constexpr std::string_view kBeginnings[] = {"{\"time\":", "{\"step\":"};
 
 bool begins_as_ours(std::string_view text) {
@@ -51,7 +51,7 @@ std::int64_t step_of(std::string_view line, const fs::path& path, std::int64_t n
   return json["step"].get<std::int64_t>();
 }
 
-// Bytes of the file up to the first line that is cut short or of a step after `last_step`.
+// Bytes of the file up to the first line that is truncated or of a step after `last_step`.
 std::size_t kept_bytes(std::string_view text, const fs::path& path, std::int64_t last_step) {
   std::size_t begin = 0;
   for (std::int64_t number = 1; begin < text.size(); ++number) {
@@ -67,8 +67,7 @@ std::size_t kept_bytes(std::string_view text, const fs::path& path, std::int64_t
   return begin;
 }
 
-// What goes is always the end of the file, so that one call does it and the file stays the one that
-// is locked.
+// Truncates the file in place, so that it stays the one that is locked.
 void drop_later_steps(const fs::path& path, int fd, std::int64_t last_step) {
   std::size_t kept = 0;
   {
@@ -82,7 +81,7 @@ void drop_later_steps(const fs::path& path, int fd, std::int64_t last_step) {
     fail("cut", path, errno);
 }
 
-// The file may be removed or replaced between the two calls: then its new name is another file.
+// The file may be removed or replaced between open and lock: then the path names another file.
 bool is_still_named(const fs::path& path, int fd) {
   struct stat opened {};
   struct stat named {};
@@ -91,12 +90,12 @@ bool is_still_named(const fs::path& path, int fd) {
 }
 
 int open_locked(const fs::path& path) {
-  constexpr int kMostTries = 10;  // some file systems number a file anew each time
+  constexpr int kMostTries = 10;  // some file systems give a file a new inode number each time
   for (int tries = 1;; ++tries) {
     const int fd = retry_eintr(
         [&] { return ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644); });
     if (fd < 0) fail("open", path, errno);
-    // Where the file system knows no locks, there is none.
+    // Without support for locks in the file system, there is none.
     const bool taken =
         retry_eintr([&] { return ::flock(fd, LOCK_EX | LOCK_NB); }) != 0 && errno == EWOULDBLOCK;
     if (!taken && (tries == kMostTries || is_still_named(path, fd))) return fd;
@@ -133,7 +132,7 @@ void MetricsFile::append(const StepRecord& record) {
         retry_eintr([&] { return ::write(fd_, line.data() + written, line.size() - written); });
     if (n < 0) {
       const int error = errno;
-      // Half a line would be taken for no line of ours once another follows it.
+      // A partial line followed by another would not be recognized as ours.
       if (written > 0) retry_eintr([&] { return ::ftruncate(fd_, begin); });
       fail("write", path_, error);
     }

@@ -1,4 +1,4 @@
-// MetricsFile: a JSON object per step and line, appended (docs/metrics.md).
+// MetricsFile: appends one line per step, a JSON object (docs/metrics.md).
 #pragma once
 
 #include <cstdint>
@@ -9,21 +9,23 @@
 namespace longstride {
 
 // One writer at a time: the file is locked against other processes. A line is in the file when
-// `append` returns, so that a killed process loses none; the next process drops what it will do
-// again.
+// `append` returns, so that a killed process loses none; a resumed run drops the lines of steps
+// that it will repeat.
+//
+// Not thread-safe: the thread that runs the steps owns it.
 class MetricsFile {
  public:
-  // Creates the file and its directory where missing. Of an existing file the lines up to step
-  // `last_step` stay (0: a new run, none) and the rest goes, at once; so does a last line cut short
-  // by a crash. Throws Error if the file cannot be written, another process writes it, or a line
-  // that would stay is not a record.
+  // Creates the file and its directory if missing. Keeps the lines of an existing file up to step
+  // `last_step` (0: a new run, none) and drops the rest, including a last line cut short by a
+  // crash. Throws Error if the file cannot be written, another process writes it, or a line to keep
+  // is not a record.
   MetricsFile(const std::filesystem::path& path, std::int64_t last_step);
   MetricsFile(const MetricsFile&) = delete;
   MetricsFile& operator=(const MetricsFile&) = delete;
   ~MetricsFile();
 
-  // Throws Error where the line cannot be written whole (disk full); nothing of it stays then, and
-  // later ones may be appended.
+  // Throws Error if the line cannot be written whole (disk full); the file is then unchanged, and
+  // later lines may be appended.
   void append(const StepRecord& record);
 
  private:

@@ -7,7 +7,7 @@
 namespace longstride {
 namespace {
 
-// A line of /proc/self/status such as "VmHWM:   1234 kB"; 0 where there is none.
+// A line of /proc/self/status such as "VmHWM:   1234 kB"; 0 if there is none.
 std::int64_t status_bytes(const std::string& field) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {

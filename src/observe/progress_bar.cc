@@ -54,7 +54,7 @@ std::string ProgressBar::bar() const {
 
 void ProgressBar::draw() {
   if (options_.terminal) {
-    // A line as wide as the terminal would wrap, and the next redraw would leave it there.
+    // A line as wide as the terminal would wrap, and the next redraw would not clear it.
     const auto room = static_cast<std::size_t>(std::max(options_.columns - 1, 1));
     sink_("\r" + (bar() + " " + text_).substr(0, room) + "\x1b[K");
   } else {

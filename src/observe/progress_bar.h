@@ -1,4 +1,4 @@
-// ProgressBar: how far a run is. On a terminal one line that is redrawn; elsewhere plain lines at
+// ProgressBar: progress of a run. On a terminal, one line that is redrawn; elsewhere plain lines at
 // intervals.
 #pragma once
 
@@ -22,9 +22,9 @@ struct ProgressOptions {
 class ProgressBar {
  public:
   using Clock = std::chrono::steady_clock;
-  // For stderr, as it is.
+  // Writes to stderr; detects whether it is a terminal.
   explicit ProgressBar(std::int64_t total);
-  // `sink` gets every byte that would be written; `now` tells the time.
+  // `sink` receives all output; `now` is the clock.
   ProgressBar(const ProgressOptions& options, std::function<void(std::string_view)> sink,
               std::function<Clock::time_point()> now = Clock::now);
   ProgressBar(const ProgressBar&) = delete;
@@ -32,13 +32,13 @@ class ProgressBar {
   // Ends the line of a bar that was not finished.
   ~ProgressBar();
 
-  // `text` is shown after the bar. On a terminal the first and the last update are drawn always,
-  // others at most as often as the options say. Elsewhere the text alone is a line, at most once in
-  // an interval, counted from the beginning and from any line.
+  // `text` is shown after the bar. On a terminal the first and the last update are always drawn,
+  // others at most as often as the options say. Elsewhere the text alone is printed as a line, at
+  // most once per interval since the beginning or the last line.
   void update(std::int64_t done, std::string_view text);
-  // A whole line of its own, above the bar.
+  // Prints a separate line above the bar.
   void print_line(std::string_view line);
-  // Takes the bar off a terminal, until the next update.
+  // Removes the bar from a terminal, until the next update.
   void clear();
   // Leaves the last state on the screen and ends its line. Further calls do nothing.
   void finish();
@@ -54,7 +54,7 @@ class ProgressBar {
   std::int64_t done_ = 0;
   std::string text_;
   bool drawn_ = false;    // at least once
-  bool current_ = false;  // what is on the screen is the latest update
+  bool current_ = false;  // the screen shows the latest update
   bool finished_ = false;
 };
 

@@ -20,7 +20,7 @@ std::string describe_progress(const ConsoleProgress& p, double seconds) {
   if (p.sequences > 1) text += fmt::format("sequence {}/{}, ", p.sequence + 1, p.sequences);
   text +=
       fmt::format("{}, chunk {}/{}, {}", p.phase, p.chunk + 1, p.chunks, format_duration(seconds));
-  // A guess from less would jump.
+  // An estimate from less would fluctuate.
   constexpr double kEnough = 0.02;
   if (p.done >= kEnough)
     text += fmt::format("<{}", format_duration(seconds / p.done * (1 - p.done)));

@@ -1,6 +1,6 @@
-// RunConsole: what a person sees of a run on stderr while it goes on. On a terminal a line with the
-// phase and the chunk that is redrawn below the messages; elsewhere a plain line once a minute
-// where a step takes longer than that.
+// RunConsole: shows a run's progress on stderr. On a terminal, a line with the phase and the chunk
+// is redrawn below the messages; elsewhere a plain line is printed once a minute if a step takes
+// longer than that.
 #pragma once
 
 #include <chrono>
@@ -23,21 +23,21 @@ struct ConsoleProgress {
   double done = 0;                           // share of the step
 };
 
-// Takes all messages of the log (base/log.h) while it lives; they may come from any thread. One at
-// a time.
+// Handles all log messages (base/log.h) while it lives; they may come from any thread. Only one may
+// exist at a time.
 class RunConsole {
  public:
   RunConsole();
-  // For tests: `bar` is drawn on.
+  // For tests: draws on `bar`.
   explicit RunConsole(std::unique_ptr<ProgressBar> bar);
   RunConsole(const RunConsole&) = delete;
   RunConsole& operator=(const RunConsole&) = delete;
   ~RunConsole();
 
-  // Before the first step: what takes time now.
+  // Before the first step: shows the current phase of the start.
   void start_phase(std::string_view what);
   void update(const ConsoleProgress& progress);
-  // The step has ended, and its line is printed.
+  // Ends the step and prints its line.
   void end_step(std::string_view line);
 
  private:

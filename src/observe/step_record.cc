@@ -13,7 +13,7 @@ namespace {
 
 OrderedJson finite(double x) { return std::isfinite(x) ? OrderedJson(x) : OrderedJson(nullptr); }
 
-// Three digits that say something, for figures that span laptops and clusters.
+// Three significant digits, for rates from laptops to clusters.
 std::string rate(double x) {
   const int decimals = x >= 100 ? 0 : x >= 10 ? 1 : x >= 1 ? 2 : 4;
   return fmt::format("{:.{}f}", x, decimals);
@@ -54,7 +54,7 @@ std::string format_step_line(const StepRecord& r) {
   constexpr std::size_t kColumns = 80;
   struct Part {
     std::string text;
-    int wanted;  // 0: always shown
+    int wanted;  // priority; 0: always shown
   };
   std::vector<Part> parts = {{fmt::format("step {}/{}", r.step, r.total_steps), 0},
                              {fmt::format("loss {:.4f}", r.loss), 0}};

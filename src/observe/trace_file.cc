@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t kBlockBytes = std::size_t{1} << 20;  // written at once
 constexpr std::size_t kLongestName = 120;  // libraries' kernels have names of kilobytes
 constexpr int kProcess = 1;
-// By these a trace of ours is known.
+// Identify a trace of ours.
 constexpr std::string_view kBeginning = "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"title\":",
                            kAfterTitle = ",\"dropped_spans\":";
 
@@ -50,7 +50,7 @@ void place_in_rows(Track& track) {
   std::stable_sort(track.events.begin(), track.events.end(), [](const Event& a, const Event& b) {
     return a.begin_ns != b.begin_ns ? a.begin_ns < b.begin_ns : a.end_ns > b.end_ns;
   });
-  std::vector<std::vector<std::uint64_t>> open(1);  // per row the ends of what has not ended
+  std::vector<std::vector<std::uint64_t>> open(1);  // per row, the ends of open events
   for (Event& event : track.events) {
     for (event.row = 0;; ++event.row) {
       if (static_cast<std::size_t>(event.row) == open.size()) open.emplace_back();
@@ -127,7 +127,7 @@ class Writer {
     return 1 + static_cast<int>(track) + kTraceTracks * row;
   }
 
-  // A few hundred names, a million times.
+  // Cached: a few hundred names occur a million times.
   const std::string& activity_name(std::string_view name) {
     const auto [found, fresh] = names_.try_emplace(name);
     if (fresh) found->second = json_string(name.substr(0, kLongestName));

@@ -1,5 +1,5 @@
-// A trace as a file that ui.perfetto.dev and chrome://tracing open: Chrome's JSON, one complete
-// event ("X") for each span, in microseconds from the first with three decimals.
+// Writes a trace for ui.perfetto.dev and chrome://tracing: Chrome's JSON, one complete event ("X")
+// for each span, in microseconds since the first, with three decimals.
 #pragma once
 
 #include <filesystem>
@@ -12,16 +12,16 @@
 namespace longstride {
 
 struct Trace {
-  std::string title;  // what ran, on what
+  std::string title;  // the command and the device
   TraceSpans::Recorded host;
-  ActivityLog device;  // kernels, fills and what is copied by the queue that computes are "compute"
+  ActivityLog device;  // kernels, fills and copies of the compute queue are "compute"
 };
 
-// Every track is named, with events or without. Where events of a track overlap and do not nest,
-// they go to further rows of its name ("disk 2"). What was dropped is under "otherData". Appears
-// whole or not at all; throws Error where it cannot be written.
+// Names every track, even without events. Events of a track that overlap and do not nest go to
+// further rows of its name ("disk 2"). Dropped events are counted under "otherData". The write is
+// atomic; throws Error if it fails.
 void write_trace(const std::filesystem::path& path, const Trace& trace);
-// Whether a file that begins so was written by write_trace.
+// True if a file that begins with `head` was written by write_trace.
 bool begins_as_trace(std::string_view head);
 
 }  // namespace longstride

@@ -43,7 +43,7 @@ void Tracer::finish() {
   device_ = nullptr;
   Trace trace{title_, trace_spans().stop(), {}};
   if (recorder_ != nullptr) trace.device = std::exchange(recorder_, nullptr)->finish();
-  check_place(file_);  // the run may have put a file of its own there
+  check_place(file_);  // the run may have created a file there
   write_trace(file_, trace);
   log_info("trace: {} spans of the host and {} of the device in {}; open it at ui.perfetto.dev",
            trace.host.spans.size(), trace.device.activities.size(), file_.string());

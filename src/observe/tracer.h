@@ -1,4 +1,4 @@
-// Tracer: records a stretch of work, on the host and on the device, and writes it as a trace.
+// Tracer: records activity on the host and on the device, and writes it as a trace.
 #pragma once
 
 #include <filesystem>
@@ -9,24 +9,24 @@
 
 namespace longstride {
 
-// One at a time, since spans are the process's. start and finish are called by the thread that owns
-// the device's stream; they wait for it.
+// One at a time, since spans are global to the process. Only the thread that owns the device's
+// stream may call start and finish; they wait for the stream.
 class Tracer {
  public:
-  // Throws Error where the file could not be written, or where one is that is no trace; starts
-  // nothing.
+  // Throws Error if the file could not be written, or exists and is not a trace. Does not start
+  // recording.
   explicit Tracer(std::filesystem::path file);
   Tracer(const Tracer&) = delete;
   Tracer& operator=(const Tracer&) = delete;
-  // What was not finished is dropped.
+  // Discards an unfinished recording.
   ~Tracer();
 
-  // Records from now on. `device` outlives finish(). Warns where the device computes on its own
-  // and has nothing to record with.
+  // Starts recording. `device` must outlive finish(). Warns if the device is asynchronous and has
+  // no recorder.
   void start(Device& device, const std::string& title);
   bool running() const { return device_ != nullptr; }
-  // Ends the recording, whatever comes of it, and writes the file. Throws Error where it cannot be
-  // written, or another file has come there meanwhile.
+  // Ends the recording in any case, and writes the file. Throws Error if it cannot be written, or
+  // if another file has appeared there meanwhile.
   void finish();
 
  private:

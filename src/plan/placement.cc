@@ -15,8 +15,8 @@ std::int64_t aligned(std::int64_t bytes) {
 Placement place_greedy(const WorkspaceTrace& trace) {
   std::vector<std::size_t> order(trace.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  // Equal sizes: the longer-lived first, then by order of request, so that the result is always the
-  // same.
+  // Equal sizes: the longer-lived first, then by order of request, so that the result is
+  // deterministic.
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     if (trace[a].bytes != trace[b].bytes) return trace[a].bytes > trace[b].bytes;
     return trace[a].end - trace[a].begin > trace[b].end - trace[b].begin;
@@ -24,7 +24,7 @@ Placement place_greedy(const WorkspaceTrace& trace) {
 
   struct Placed {
     std::int64_t begin, end;               // addresses
-    std::int64_t first_event, last_event;  // life
+    std::int64_t first_event, last_event;  // lifetime
   };
   std::vector<Placed> placed;  // ascending by begin
   Placement result;

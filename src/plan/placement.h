@@ -17,10 +17,10 @@ struct Placement {
 
 inline constexpr std::int64_t kPlacementAlignment = 256;
 
-// Largest first, each at the lowest address free during its whole life.
+// Places the largest first, each at the lowest address free during its whole lifetime.
 Placement place_greedy(const WorkspaceTrace& trace);
 
-// The most bytes alive at one time: no placement can do with less.
+// The most bytes alive at one time: a lower bound for every placement.
 std::int64_t live_bytes_bound(const WorkspaceTrace& trace);
 
 // Verifies a placement by replaying the trace's events on a map of occupied addresses; it shares no

@@ -35,7 +35,7 @@ PlacedEpisode place(const Episode& episode, const RunnerContext& context,
   return placed;
 }
 
-// How a step is going to be cut into tasks, and their keys into segments.
+// How a step is cut into tasks, and their keys into segments.
 ScheduleOptions schedule_options(const Device& runs_on, const ModelConfig& config,
                                  const NumericsRecord& numerics, const StepOptions& options) {
   const ops::PagedAttentionShape shape{.tokens = numerics.chunk_tokens,
@@ -136,7 +136,7 @@ void StepPlanner::place_episodes(const Device& runs_on, const ModelConfig& confi
     }
   };
   place_all(schedule_, layout_);
-  // Sequences of fewer chunks than are kept keep all they have.
+  // Sequences with fewer chunks than keep_chunks keep all of them.
   for (std::int64_t kept = 1;
        kept < std::min(layout_.chunks(), without_pages_.schedule.keep_chunks); ++kept) {
     SequenceLayout shorter = layout_;

@@ -1,6 +1,6 @@
 // StepPlan: everything about a step that is decided before it runs. It is made once; a dry run
-// prints it, StepRunner executes it, a file can hold it (plan/step_plan_json.h) and a test can
-// compare it. Planning needs no device: shapes are enough.
+// prints it, StepRunner executes it, and it can be stored as JSON (plan/step_plan_json.h).
+// Planning runs on shapes alone. Plain data.
 #pragma once
 
 #include <map>
@@ -19,7 +19,7 @@ namespace longstride {
 struct StepOptions {
   std::int64_t max_tokens = 0;  // longest sequence
   std::int64_t keep_chunks = 1;
-  Retention within_episode = Retention::all();  // these three as in ScheduleOptions
+  Retention within_episode = Retention::all();  // keep_chunks and these two as in ScheduleOptions
   std::vector<Retention> across_episodes = {};
   PageBudget pages = {};
   bool packed = false;  // documents may begin inside chunks
@@ -37,8 +37,8 @@ inline Retention within_episode(bool rebuild_feed_forward) {
 struct StepMemory {
   std::int64_t kv_pages = 0, kv_gradient_pages = 0, workspace = 0;
   std::int64_t retained = 0;                    // activations that outlive their episode
-  std::int64_t host_pages = 0, disk_pages = 0;  // places for pages off the device
-  // The most bytes of the workspace alive at once: what a perfect placement would take.
+  std::int64_t host_pages = 0, disk_pages = 0;  // capacity for offloaded pages
+  // The most bytes of the workspace alive at once: the size of a perfect placement.
   std::int64_t workspace_bound = 0;
 
   // On the device.
@@ -55,7 +55,7 @@ struct PlacedEpisode {
 using PlacedEpisodes = std::map<EpisodeShape, PlacedEpisode>;
 
 struct StepPlan {
-  // A chunk that is larger than the context is the whole of it.
+  // If chunk_tokens exceeds max_tokens, the whole context is one chunk.
   std::int64_t max_tokens = 0, chunk_tokens = 0, page_tokens = 0;
   ScheduleOptions schedule;  // of every sequence
   PlacedEpisodes episodes;
@@ -64,22 +64,22 @@ struct StepPlan {
 
   SequenceLayout layout() const { return {max_tokens, chunk_tokens, page_tokens, {0}}; }
   RetainedLayout retained(const ModelConfig& config, DType compute) const;
-  // Fails where no episode of that shape was planned.
+  // Fails if no episode of that shape was planned.
   const PlacedEpisode& placed(const Episode& episode) const;
   bool operator==(const StepPlan&) const = default;
 };
 
-// Records and places the episodes of a step once; how pages are spread is decided afterwards, as
-// often as needed.
+// Records and places the episodes of a step once; plan() then distributes pages, as often as
+// needed. Immutable after construction.
 class StepPlanner {
  public:
-  // `runs_on` is where the step is going to run; nothing is run or allocated on it. Every placement
-  // has passed check_placement.
+  // `runs_on` is the device of the step; nothing is run or allocated on it. Every placement has
+  // passed check_placement.
   StepPlanner(const Device& runs_on, const ModelConfig& config,
               const std::vector<ParameterSpec>& parameters, const NumericsRecord& numerics,
               const StepOptions& options);
 
-  // Throws Error where the budget is too small.
+  // Throws Error if the budget is too small.
   StepPlan plan(const PageBudget& pages) const;
   // Bytes of pages on the device: of the largest working set, and enough to overlap copies with
   // compute.
@@ -104,13 +104,13 @@ inline StepPlan plan_step(const Device& runs_on, const ModelConfig& config,
   return StepPlanner(runs_on, config, parameters, numerics, options).plan(options.pages);
 }
 
-// Bytes of the KV pages alone: every token of every layer has its page where forward turns to
-// backward. Known without a schedule, which grows with the context itself. Clamped where 64 bits
-// end.
+// Bytes of the KV pages alone, at the end of the forward pass, when every token of every layer has
+// its page. Needs no schedule, which itself grows with the context. Saturates instead of
+// overflowing.
 std::int64_t kv_bytes_needed(const ModelConfig& config, const NumericsRecord& numerics,
                              std::int64_t tokens);
 
-// The pages of a model under a record.
+// Shape of a model's pages under a numerics record.
 KvShape kv_shape(const ModelConfig& config, const NumericsRecord& numerics);
 
 }  // namespace longstride

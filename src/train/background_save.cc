@@ -38,7 +38,7 @@ void BackgroundSave::start(SaveJob job, std::unique_ptr<SaveSnapshot> snapshot) 
   };
   try {
     thread_ = std::thread(write);
-  } catch (const std::system_error&) {  // no more threads for this user
+  } catch (const std::system_error&) {  // the user's thread limit is reached
     write();
   }
 }

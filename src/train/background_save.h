@@ -1,9 +1,9 @@
-// Writes checkpoints on a thread of its own while the next steps run. One at a time.
+// Writes checkpoints on a background thread while the next steps run. One at a time.
 //
 //   step N | snapshot | step N+1: forward, backward | [wait, if not all was copied] update | ...
 //          save thread: | write, sync, rename |
 //
-// All functions are for the thread that runs the steps.
+// Not thread-safe: only the thread that runs the steps may call its functions.
 #pragma once
 
 #include <atomic>
@@ -29,31 +29,31 @@ struct SaveJob {
 struct SaveOutcome {
   std::int64_t step = 0;
   std::filesystem::path path;  // of the checkpoint
-  std::exception_ptr error;    // null: all is well
+  std::exception_ptr error;    // null: success
 };
 
 class BackgroundSave {
  public:
-  // Config and side files outlive it.
+  // Config and side files must outlive it.
   BackgroundSave(const ModelConfig& config, std::span<const SideFile> side_files)
       : config_(config), side_files_(side_files) {}
   BackgroundSave(const BackgroundSave&) = delete;
   BackgroundSave& operator=(const BackgroundSave&) = delete;
-  // Waits for a save that is under way.
+  // Waits for a save in progress.
   ~BackgroundSave();
 
-  // None may be under way.
+  // Requires that no save is in progress.
   void start(SaveJob job, std::unique_ptr<SaveSnapshot> snapshot);
-  // Until poll() or wait() has given its outcome.
+  // True until poll() or wait() has returned the outcome.
   bool under_way() const { return snapshot_ != nullptr; }
-  // The outcome of the save that was under way; nothing where there is none, or it goes on.
+  // The outcome of a save that has ended; nothing if there is none or it is still in progress.
   std::optional<SaveOutcome> poll();
-  // The same, once it has ended.
+  // The same, but waits for the save to end.
   std::optional<SaveOutcome> wait();
   // Returns when weights and optimizer state may change.
   void wait_before_update();
 
-  // Writes at once, by the calling thread.
+  // Writes on the calling thread.
   SaveOutcome save_now(const SaveJob& job, const CheckpointTensors& tensors) const;
 
  private:

@@ -38,7 +38,7 @@ WrittenFile write_optimizer(const fs::path& path, const TensorsToWrite& state) {
   });
 }
 
-// Somebody may have removed files of a save while it was written.
+// Files of a save may have been removed while it was written.
 void check_complete(const fs::path& directory, const std::vector<WrittenFile>& files) {
   for (const WrittenFile& file : files) {
     std::error_code missing;
@@ -59,7 +59,7 @@ fs::path save_checkpoint(const fs::path& root, const CheckpointContents& content
   std::vector<WrittenFile> files = write_model_directory(
       writer.path(), contents.config, contents.tensors.weights, contents.side_files);
   const fs::path state_directory = writer.path() / kStateDirectory;
-  // Not its parents: where they have gone, so have the weights.
+  // Does not create parents: if they are gone, so are the weights.
   std::error_code failed;
   if (!fs::create_directory(state_directory, failed))
     throw Error(fmt::format("cannot create {}: {}", state_directory.string(), failed.message()),
@@ -81,7 +81,7 @@ fs::path save_checkpoint(const fs::path& root, const CheckpointContents& content
   for (const WrittenFile& file : files)
     json["files"][file.name] = {{"bytes", file.bytes},
                                 {"xxh3", fmt::format("{:016x}", file.checksum)}};
-  // The list of checksums ends with one of itself, over the text before it.
+  // The text is followed by its own checksum.
   FileWriter state_file(state_directory / kStateFile);
   state_file.write(dump_json(json, 2) + "\n");
   const std::uint64_t own = state_file.checksum();
@@ -95,7 +95,7 @@ fs::path save_checkpoint(const fs::path& root, const CheckpointContents& content
 void remove_old_checkpoints(const fs::path& root, std::int64_t step, std::int64_t keep) {
   if (keep == 0) return;
   std::vector<SavedStep> found = saved_checkpoints(root);
-  // Later ones, which a resumed run passed over, neither count nor go.
+  // Later ones, which a resumed run skipped, are neither counted nor removed.
   std::erase_if(found, [&](const SavedStep& saved) { return saved.step > step; });
   for (std::size_t i = static_cast<std::size_t>(keep); i < found.size(); ++i) {
     const std::error_code failed = remove_directory_whole(found[i].directory);
@@ -171,7 +171,7 @@ void load_optimizer(const fs::path& directory, const ParameterSet& weights, Opti
   const SafetensorsReader reader =
       SafetensorsReader::open_file(directory / kStateDirectory / kOptimizerFile);
   std::map<std::pair<std::int64_t, std::int64_t>, std::string> names;  // by column and parameter
-  // All of them, before the first byte is changed.
+  // Check all of them before the first byte is changed.
   for (const StateTensor& tensor : state_tensors(weights.specs(), optimizer.state().columns())) {
     const std::string& name = tensor.tensor.name;
     if (!reader.contains(name))

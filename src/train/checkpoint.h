@@ -24,11 +24,11 @@ struct CheckpointContents {
   std::span<const SideFile> side_files;
 };
 
-// Writes `root`/step-N. Earlier saves stay as they are, whatever happens. Throws Error, also where
-// the weights or the optimizer's state are not finite.
+// Writes `root`/step-N. Never changes earlier saves. Throws Error, also if the weights or the
+// optimizer's state are not finite.
 std::filesystem::path save_checkpoint(const std::filesystem::path& root,
                                       const CheckpointContents& contents);
-// Of the saves up to `step`, leaves the newest `keep`; 0: all.
+// Keeps the newest `keep` of the saves up to `step`; 0: all.
 void remove_old_checkpoints(const std::filesystem::path& root, std::int64_t step,
                             std::int64_t keep);
 
@@ -37,24 +37,24 @@ struct SavedStep {
   std::int64_t step = 0;
   std::filesystem::path directory;
 };
-// Those in `root`, the newest first. Leftovers of killed saves and empty directories are no
-// checkpoints.
+// The checkpoints in `root`, the newest first, without leftovers of killed saves and empty
+// directories.
 std::vector<SavedStep> saved_checkpoints(const std::filesystem::path& root);
 // The first of them, or nothing.
 std::optional<std::filesystem::path> newest_checkpoint(const std::filesystem::path& root);
 struct SavedSteps {
-  std::int64_t count = 0, newest = 0;  // 0 where there is none
-  std::int64_t unfinished_bytes = 0;   // of what killed saves left behind
+  std::int64_t count = 0, newest = 0;  // 0 if there is none
+  std::int64_t unfinished_bytes = 0;   // of leftovers of killed saves
 };
 SavedSteps saved_steps(const std::filesystem::path& root);
-// Removes what a killed save left behind.
+// Removes leftovers of killed saves.
 void remove_unfinished_saves(const std::filesystem::path& root);
 
 // Reads and checks state/state.json and the size and checksum of every file it lists. Throws Error
-// naming what was changed, cut short or lost.
+// naming the file that is changed, truncated or missing.
 TrainState read_checkpoint_state(const std::filesystem::path& directory);
-// Loads moments and masters, wherever they were when they were saved; weights come from the
-// directory like any model's.
+// Loads moments and masters, regardless of where they were kept when saved; weights are loaded from
+// the directory like any model's.
 void load_optimizer(const std::filesystem::path& directory, const ParameterSet& weights,
                     Optimizer& optimizer);
 

@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t kChecksumBytes = 17;  // 16 digits and the end of the line
 constexpr std::uint64_t kMostSigned = std::numeric_limits<std::int64_t>::max();
 
-// A checkpoint lists what lies below its directory and nothing else.
+// A checkpoint lists only files below its directory.
 bool is_below(const fs::path& name) {
   return !name.empty() && name.is_relative() &&
          std::none_of(name.begin(), name.end(), [](const fs::path& part) { return part == ".."; });
@@ -66,7 +66,7 @@ class StateParser {
     return saved;
   }
 
-  // The library would turn 1.5 and true into integers, and -1 into a large one.
+  // The library would convert 1.5 and true to integers, and -1 to a large one.
   std::uint64_t count(const OrderedJson& json, const char* key, std::uint64_t most) const {
     const OrderedJson& value = json.at(key);
     if (!value.is_number_unsigned() || value.get<std::uint64_t>() > most)

@@ -1,5 +1,5 @@
-// state/state.json of a checkpoint as a text: what it says, apart from the files beside it. The
-// format is described in docs/checkpoint.md.
+// The text of a checkpoint's state/state.json, independent of the other files. The format is
+// described in docs/checkpoint.md.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,18 @@
 
 namespace longstride {
 
-// What a run is besides tensors.
+// The state of a run, without tensors.
 struct TrainState {
   std::int64_t step = 0;  // steps done
-  // Of them, those that changed the weights: a step that is not finite may be skipped.
+  // Steps that changed the weights: a step that is not finite may be skipped.
   std::int64_t updates = 0;
   std::int64_t skipped_in_a_row = 0;
-  // The step after this one had a loss or gradients that are not finite, and ended the run.
+  // The next step had a loss or gradients that are not finite, which ended the run.
   bool next_is_nonfinite = false;
   std::int64_t data_position = 0;  // samples consumed
   std::uint64_t seed = 0;
   NumericsRecord numerics;
-  OrderedJson config;       // the effective configuration, to notice changes on resume
+  OrderedJson config;       // the effective configuration, to detect changes on resume
   std::string data_digest;  // corpus_digest; empty in a checkpoint that was saved without it
 };
 
@@ -44,12 +44,11 @@ struct SavedState {
   std::vector<ListedFile> files;
 };
 
-// Checks the text against the checksum at its end, and what it says as far as no file is needed.
-// `directory`, the checkpoint's, is for messages. Throws Error, and nothing else, whatever the
-// text.
+// Checks the text against the checksum at its end, and everything that needs no other file.
+// `directory`, the checkpoint's, is for messages. For any text, throws nothing but Error.
 SavedState parse_state_text(std::string_view text, const std::filesystem::path& directory);
 
-// Throws the Error that says so.
+// Throws an Error that says that the checkpoint is damaged.
 [[noreturn]] void fail_damaged(const std::filesystem::path& directory, const std::string& what);
 
 }  // namespace longstride

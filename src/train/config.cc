@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A TOML array as strings; anything else in it makes it a value that no key takes.
+// A TOML array of strings; any other element makes it a value that no key accepts.
 ConfigValue array_value(const toml::array& array) {
   std::vector<std::string> texts;
   for (const toml::node& element : array) {
@@ -117,7 +117,7 @@ void apply_table(const toml::table& root, const std::string& name, const fs::pat
   }
 }
 
-// The text as a TOML value, or nothing. A text that would be more than one value is none.
+// The text as a single TOML value, or nothing.
 std::optional<ConfigValue> toml_value(const std::string& text) {
   if (text.find('\n') != std::string::npos) return std::nullopt;
   try {
@@ -146,8 +146,8 @@ void apply_override(const std::string& text, TrainConfig& config) {
   const ConfigKey* known = find_config_key(section, key);
   if (known == nullptr) fail_key(section, key, where);
   ConfigValue value = toml_value(written).value_or(ConfigValue(written));
-  // A directory may be called 2024, or 1e5: where a text is wanted, only quotes and arrays are more
-  // than that.
+  // A directory may be called 2024 or 1e5: for keys that take text, only quoted strings and arrays
+  // are parsed.
   const bool is_text = std::holds_alternative<std::string>(value) ||
                        std::holds_alternative<std::vector<std::string>>(value);
   if (takes_text(known->type) && !is_text) value = written;

@@ -1,6 +1,6 @@
-// TrainConfig: what `longstride train` is told, from a TOML file with sections and overrides
-// `section.key=value`. docs/configuration.md is the table of all keys; config_table.h is the same
-// table in code, and drives everything here.
+// TrainConfig: the settings of `longstride train`, from a TOML file with sections and overrides
+// `section.key=value`. docs/configuration.md lists all keys; config_table.h is the same table in
+// code, and drives everything here. Plain data.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace longstride {
 
 struct ModelSourceConfig {
   std::filesystem::path path;  // a Hugging Face directory; or
-  std::string preset;          // a built-in shape with random weights: exactly one of both
+  std::string preset;          // a built-in shape with random weights: exactly one of the two
   std::string dtype = "f32";   // of a preset's weights: "f32", "bf16" or "f16"
   std::int64_t window = 0;     // of every layer of a preset; 0: its own
 };
@@ -67,7 +67,7 @@ struct CheckpointConfig {
 };
 
 struct MetricsConfig {
-  std::filesystem::path file;  // after loading never empty
+  std::filesystem::path file;  // never empty after loading
 };
 
 struct DeviceConfig {
@@ -75,11 +75,11 @@ struct DeviceConfig {
   std::int64_t threads = 0;   // 0: all
 };
 
-// Bytes. Pages, and optimizer state, that do not fit on the device go to host memory, then to disk.
+// Bytes. Pages and optimizer state that do not fit on the device go to host memory, then to disk.
 struct MemoryConfig {
   // Without a value: auto, what is free.
   std::optional<std::int64_t> gpu;         // of the device, for everything
-  std::optional<std::int64_t> host, disk;  // beyond the device
+  std::optional<std::int64_t> host, disk;  // for offloaded pages and state
   std::filesystem::path disk_path;
   std::string optimizer = "auto";  // moments and masters: "auto", "device", "host" or "disk"
 };
@@ -103,10 +103,10 @@ struct TrainConfig {
   NumericsConfig numerics;
 };
 
-// Reads and validates. An override is `section.key=value`; its value is read as a TOML value, and
-// as a string where it is none. Relative paths of the file are relative to the file's directory,
-// those of overrides to the current one. Throws Error naming file, line and key, with the nearest
-// known name for an unknown one.
+// Reads and validates. An override is `section.key=value`; its value is parsed as TOML, or taken as
+// a string if it is not valid TOML. Relative paths in the file are relative to the file's
+// directory, those of overrides to the current one. Throws Error naming file, line and key, with
+// the nearest known name for an unknown one.
 TrainConfig load_train_config(const std::filesystem::path& file,
                               const std::vector<std::string>& overrides = {});
 
@@ -115,12 +115,12 @@ TrainConfig parse_train_config(std::string_view toml, const std::string& name,
                                const std::filesystem::path& base_directory,
                                const std::vector<std::string>& overrides = {});
 
-// What no key can know alone: required keys, keys that exclude each other, chunk and page, warm-up
-// and steps. Throws Error. load_train_config and parse_train_config have called it.
+// Checks that involve several keys: required keys, keys that exclude each other, chunk and page,
+// warm-up and steps. Throws Error. Called by load_train_config and parse_train_config.
 void validate(const TrainConfig& config);
 
-// The effective configuration, every key that has a value. parse_train_config of config_to_toml(c)
-// gives c back.
+// The effective configuration: every key that has a value. parse_train_config(config_to_toml(c))
+// returns c.
 std::string config_to_toml(const TrainConfig& config);
 OrderedJson config_to_json(const TrainConfig& config);
 

@@ -15,27 +15,28 @@ using Type = ConfigType;
 // The field of a key: `member` is written as in `config.training.steps`.
 #define LS_FIELD(member) [](TrainConfig& config) -> ConfigField { return &config.member; }
 
-// Steps and tokens of a sequence at most; times the largest batch this stays inside 63 bits.
+// Maximum of steps and of tokens of a sequence; times the largest batch it fits in 63 bits.
 constexpr double kLargestCount = 1e12;
 constexpr double kLargestBatch = 1e6;
 
 const ConfigSection kSections[] = {
-    {"model", "What is trained: exactly one of `path` and `preset`."},
-    {"data", "What it is trained on. The formats are described in [data.md](data.md)."},
-    {"training", "How long, and in which pieces."},
+    {"model", "The model to train: exactly one of `path` and `preset`."},
+    {"data", "The training data. The formats are described in [data.md](data.md)."},
+    {"training", "Length of sequences and of the run, chunks and pages."},
     {"optimizer", "AdamW with decoupled weight decay, states and master weights in fp32."},
-    {"schedule", "The learning rate over the steps."},
+    {"schedule", "The learning rate schedule."},
     {"checkpoint", "What is saved, where and when."},
-    {"metrics", "What is recorded of every step: [metrics.md](metrics.md)."},
+    {"metrics", "The record of every step: [metrics.md](metrics.md)."},
     {"device", "Where it runs."},
     {"memory",
-     "Where keys, values, their gradients and the optimizer's state may go. The result does not "
-     "depend on it. Transfers to and from a GPU run beside the arithmetic."},
+     "Where keys, values, their gradients and the optimizer's state may be kept. The result does "
+     "not depend on it. Transfers to and from a GPU overlap compute."},
     {"numerics",
-     "What decides the bits of the result, beside `training.chunk` and `training.page`."},
+     "Settings that decide the bits of the result, in addition to `training.chunk` and "
+     "`training.page`."},
 };
 
-// Limits by name, so that the table reads as one.
+// Named limits, which keep the table readable.
 ConfigLimits any() { return {}; }
 ConfigLimits one_of(std::vector<std::string> choices) { return {.choices = std::move(choices)}; }
 ConfigLimits at_least(double x) { return {.at_least = x}; }
@@ -60,8 +61,8 @@ const std::vector<ConfigKey>& table() {
        "Type in which the weights of a preset are stored; a directory keeps its own.",
        LS_FIELD(model.dtype), one_of({"f32", "bf16", "f16"})},
       {"model", "window", Type::kSize,
-       "Tokens that a query of a preset sees, itself included; 0 leaves that to the preset. A "
-       "directory says it itself.",
+       "Tokens that a query of a preset attends to, itself included; 0 uses the preset's own. A "
+       "directory sets its own.",
        LS_FIELD(model.window), count_from(0)},
       {"data", "path", Type::kPaths, "Token files; or, for text, files and directories of files.",
        LS_FIELD(data.path), any(), kRequired},
@@ -78,30 +79,29 @@ const std::vector<ConfigKey>& table() {
        "File of one byte per token of the token file: 0 where the token is not a target.",
        LS_FIELD(data.loss_mask)},
       {"data", "pack", Type::kBool,
-       "Fill every sequence with documents, which do not see each other; otherwise one document "
-       "per sequence.",
+       "Fill every sequence with documents, which do not attend to each other; otherwise one "
+       "document per sequence.",
        LS_FIELD(data.pack)},
       {"data", "shuffle", Type::kBool,
        "A new order of the sequences in every epoch, drawn from the seed.", LS_FIELD(data.shuffle)},
-      {"training", "context", Type::kSize, "Tokens of a sequence at most.",
+      {"training", "context", Type::kSize, "Maximum tokens of a sequence.",
        LS_FIELD(training.context), count_from(2), kRequired},
       {"training", "chunk", Type::kSize,
-       "Tokens worked on at a time; a multiple of the page. More takes more memory.",
+       "Tokens processed at a time; a multiple of the page. A larger chunk takes more memory.",
        LS_FIELD(training.chunk), multiples_of(16, 1 << 30)},
       {"training", "page", Type::kSize, "Tokens of a page of keys and values.",
        LS_FIELD(training.page), multiples_of(16, 1 << 16)},
       {"training", "keep_chunks", Type::kInteger,
        "How many of a sequence's last chunks keep their activations for the backward pass; the "
-       "others are computed again.",
+       "others are recomputed.",
        LS_FIELD(training.keep_chunks), count_from(1)},
       {"training", "rebuild_feed_forward", Type::kBool,
-       "Compute the feed-forward part's gate and up again in the backward pass instead of keeping "
+       "Recompute the feed-forward part's gate and up in the backward pass instead of keeping "
        "them: less workspace for a few percent more time, the same bits.",
        LS_FIELD(training.rebuild_feed_forward)},
       {"training", "nonfinite", Type::kChoice,
-       "What to do where the loss or a gradient is not finite: stop the run, or skip the step's "
-       "update "
-       "(at most ten in a row).",
+       "What to do if the loss or a gradient is not finite: stop the run, or skip the step's "
+       "update (at most ten in a row).",
        LS_FIELD(training.nonfinite), one_of({"stop", "skip"})},
       {"training", "steps", Type::kInteger, "Optimizer steps of the whole run.",
        LS_FIELD(training.steps), count_from(1), kRequired},
@@ -123,78 +123,75 @@ const std::vector<ConfigKey>& table() {
        "Decoupled decay of the weights, times the learning rate.", LS_FIELD(optimizer.weight_decay),
        at_least(0)},
       {"optimizer", "clip_norm", Type::kNumber,
-       "Largest global norm of the gradients; 0 does not clip.", LS_FIELD(optimizer.clip_norm),
+       "Gradients are clipped to this global norm; 0 does not clip.", LS_FIELD(optimizer.clip_norm),
        at_least(0)},
-      {"schedule", "kind", Type::kChoice, "How the learning rate goes down after the warm-up.",
+      {"schedule", "kind", Type::kChoice, "How the learning rate decays after the warm-up.",
        LS_FIELD(schedule.kind), one_of({"cosine", "linear", "constant"})},
       {"schedule", "warmup_steps", Type::kInteger,
-       "Steps over which the learning rate rises to its peak, in equal parts.",
+       "Steps over which the learning rate rises linearly to its peak.",
        LS_FIELD(schedule.warmup_steps), count_from(0)},
       {"schedule", "final_fraction", Type::kNumber,
        "Learning rate of the last step as a fraction of the peak (cosine and linear).",
        LS_FIELD(schedule.final_fraction), between(0, 1)},
       {"checkpoint", "directory", Type::kPath, "Where the run's output goes; created if missing.",
        LS_FIELD(checkpoint.directory), any(), kRequired},
-      {"checkpoint", "every", Type::kInteger,
-       "Save after every so many steps; 0 saves at the end only.", LS_FIELD(checkpoint.every),
-       count_from(0)},
+      {"checkpoint", "every", Type::kInteger, "Steps between saves; 0 saves only at the end.",
+       LS_FIELD(checkpoint.every), count_from(0)},
       {"checkpoint", "keep", Type::kInteger,
-       "How many step directories stay; older ones are removed. 0 keeps all.",
+       "How many step directories to keep; older ones are removed. 0 keeps all.",
        LS_FIELD(checkpoint.keep), count_from(0)},
       {"checkpoint", "snapshot", Type::kSize,
-       "Bytes of host memory for a copy of weights and optimizer state, which is then written "
-       "while "
-       "training goes on; auto takes what is free but a reserve. Where a copy of all does not fit, "
-       "what is in host memory already is written during the next step, and its update waits for "
-       "that; where a copy of what is on a GPU does not fit, training waits for the whole save.",
+       "Bytes of host memory for a copy of weights and optimizer state, which is written while "
+       "training continues; auto takes the free memory less a reserve. If not everything fits, "
+       "tensors already in host memory are written during the next step, whose update waits for "
+       "that; if the tensors on a GPU do not fit, training waits for the whole save.",
        LS_FIELD(checkpoint.snapshot), bytes(), kOptional, "auto"},
-      {"metrics", "file", Type::kPath, "JSONL file, a line per step.", LS_FIELD(metrics.file),
+      {"metrics", "file", Type::kPath, "JSONL file, one line per step.", LS_FIELD(metrics.file),
        any(), kOptional, "metrics.jsonl in checkpoint.directory"},
-      {"device", "name", Type::kChoice, "The backend; auto takes cuda where there is one.",
+      {"device", "name", Type::kChoice, "The backend; auto takes cuda if there is a GPU.",
        LS_FIELD(device.name), one_of({"auto", "cpu", "cuda"})},
       {"device", "threads", Type::kInteger,
        "Threads of the CPU backend; 0 takes all. The result does not depend on it.",
        LS_FIELD(device.threads), between(0, 4096)},
       {"memory", "gpu", Type::kSize,
-       "Bytes of the device (a GPU, or the CPU's memory) for everything, at most what is free; "
-       "auto takes all of that.",
+       "Bytes of device memory (a GPU's, or the CPU's) for everything, at most what is free; auto "
+       "takes what is free, less a reserve on a GPU.",
        LS_FIELD(memory.gpu), bytes_above_zero(), kOptional, "auto"},
       {"memory", "host", Type::kSize,
-       "Bytes of host memory for pages beyond the device and, where the optimizer's state may go "
-       "to the disk, for as much of it as pages leave; auto takes what is free but a reserve, and "
-       "none where the device is the CPU. Buffers of the disk may come on top.",
+       "Bytes of host memory for offloaded pages; optimizer state that may go to disk gets what "
+       "pages leave. auto takes the free memory less a reserve, and none if the device is the CPU. "
+       "Disk buffers may come on top.",
        LS_FIELD(memory.host), bytes(), kOptional, "auto"},
       {"memory", "disk", Type::kSize,
-       "Bytes of disk for pages and optimizer state beyond both; auto takes what is free at "
-       "`disk_path` but a reserve.",
+       "Bytes of disk for pages and optimizer state that fit in neither; auto takes what is free "
+       "at `disk_path` less a reserve.",
        LS_FIELD(memory.disk), bytes()},
       {"memory", "disk_path", Type::kPath,
-       "A directory on a local disk; its space is reserved at the start and given back at the end.",
+       "A directory on a local disk; the space is reserved at the start and released at the end.",
        LS_FIELD(memory.disk_path), any()},
       {"memory", "optimizer", Type::kChoice,
-       "Where the optimizer's state and master weights are: 12 bytes per parameter, 8 where the "
-       "weights are f32. Off the device they pass through it at every update. host: all in host "
-       "memory, beside what `host` allows to pages. disk: in host memory as much as pages leave of "
-       "`host`, the rest at `disk_path`. auto: on the device where the whole run fits there; else "
-       "as disk, where there is a `disk_path` with room; else on the host.",
+       "Where the optimizer's state and master weights are kept: 12 bytes per parameter, 8 if the "
+       "weights are f32. Offloaded, they pass through the device at every update. host: all in "
+       "host memory, in addition to the pages' `host`. disk: in what pages leave of `host`, the "
+       "rest at `disk_path`. auto: on the device if the whole run fits there; else as disk, if "
+       "there is a `disk_path` with enough space; else in host memory.",
        LS_FIELD(memory.optimizer), one_of({"auto", "device", "host", "disk"})},
       {"numerics", "compute", Type::kChoice,
-       "Type of activations and of keys and values; auto: bf16 where the device computes in it, "
-       "else "
-       "f32. Sums, gradients of parameters and the optimizer are f32 either way.",
+       "Type of activations, keys and values; auto: bf16 if the device computes in it, else f32. "
+       "Sums, parameter gradients and the optimizer are f32 either way.",
        LS_FIELD(numerics.compute), one_of({"auto", "f32", "bf16"})},
       {"numerics", "kv_gradient_dtype", Type::kChoice,
-       "Type in which the gradients of keys and values accumulate across chunks. bf16 takes half "
-       "the memory and transfers; every chunk's addition is then rounded stochastically, by "
-       "training.seed, step and place alone: without bias, and with the same bits in every run.",
+       "Type in which the gradients of keys and values accumulate across chunks. bf16 halves "
+       "memory and transfers; every chunk's addition is then rounded stochastically, depending "
+       "only on training.seed, step and position: without bias, and with the same bits in every "
+       "run.",
        LS_FIELD(numerics.kv_gradient_dtype), one_of({"f32", "bf16"})},
       {"numerics", "determinism", Type::kChoice,
        "exact: the same input gives the same bits in every run. fast: on a GPU, attention's "
-       "backward pass may use kernels that add in changing order. On a GPU the algorithms of "
-       "matrix products are chosen by measuring, once; checkpoints carry the choice, and "
+       "backward pass may use kernels whose order of addition varies. On a GPU the algorithms of "
+       "matrix products are chosen once, by measurement; checkpoints carry the choice, and "
        "kernels.json in `$LONGSTRIDE_CACHE` (else `~/.cache/longstride`) keeps it for other runs "
-       "on the machine: without that file, runs that begin anew may choose, and round, "
-       "differently.",
+       "on the machine: without that file, new runs may choose, and round, differently.",
        LS_FIELD(numerics.determinism), one_of({"exact", "fast"})},
   };
   return keys;
@@ -231,7 +228,7 @@ std::string ConfigKey::type_text() const {
   if (type == Type::kChoice)
     return fmt::format("{}\"{}\"", limits.choices.size() > 1 ? text + " " : "",
                        fmt::join(limits.choices, "\", \""));
-  // The largest count says nothing to a reader; whoever passes it is told.
+  // The largest count is of no interest in the table; exceeding it is an error with a message.
   const auto shown = [&](const std::optional<double>& bound) {
     return bound.has_value() && *bound < kLargestCount;
   };

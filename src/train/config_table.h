@@ -1,5 +1,5 @@
-// The one table of configuration keys. Parsing, checks, suggestions, defaults, dumps and
-// documentation follow it.
+// The one table of configuration keys, which drives parsing, checks, suggestions, defaults, dumps
+// and documentation.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ enum class ConfigType : std::uint8_t {
   kPaths,  // a path or an array of paths
 };
 
-// What the values of a key may be, beyond their type. Bounds belong to integers, sizes and numbers.
+// Limits of a key's values, beyond their type. Bounds are for integers, sizes and numbers.
 struct ConfigLimits {
   std::vector<std::string> choices = {};
   std::optional<double> at_least = {}, at_most = {}, over = {}, under = {};
@@ -60,7 +60,7 @@ struct ConfigSection {
 
 std::span<const ConfigSection> config_sections();
 std::span<const ConfigKey> config_keys();
-// nullptr where there is none.
+// nullptr if there is none.
 const ConfigKey* find_config_key(std::string_view section, std::string_view key);
 
 }  // namespace longstride

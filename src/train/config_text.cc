@@ -43,7 +43,7 @@ OrderedJson json_value(const ConfigValue& value) {
   return std::get<std::vector<std::string>>(value);
 }
 
-// f(key, value) for the keys of a section that have a value.
+// Calls f(key, value) for the keys of a section that have a value.
 template <class F>
 void for_values(const ConfigSection& section, const TrainConfig& config, const F& f) {
   for (const ConfigKey& key : config_keys()) {

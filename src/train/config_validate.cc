@@ -1,4 +1,4 @@
-// What no key of a configuration can know alone.
+// Checks that involve several keys of a configuration.
 #include "base/cores.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -19,9 +19,9 @@ void validate_model(const ModelSourceConfig& model) {
                             model.path.string(), model.preset),
                 "leave one of them out");
   if (!model.path.empty() && model.window != 0)
-    throw Error(fmt::format("model.window is {}, but a directory says itself what its layers see",
-                            model.window),
-                "leave model.window out, or change sliding_window in the directory's config.json");
+    throw Error(
+        fmt::format("model.window is {}, but a directory sets its own windows", model.window),
+        "leave model.window out, or change sliding_window in the directory's config.json");
   if (!model.path.empty() && model.dtype != ModelSourceConfig{}.dtype)
     throw Error(fmt::format("model.dtype is \"{}\", but the weights of a directory keep the type "
                             "they are stored in",
@@ -58,7 +58,7 @@ void validate_training(const TrainingConfig& training) {
               fmt::format("set training.chunk to {}, for example", fitting));
 }
 
-// A short try of a long run has the rates of its first steps.
+// A warm-up longer than the run is allowed: a short trial of a long run has its first rates.
 void warn_of_warm_up(const ScheduleConfig& schedule, std::int64_t steps) {
   if (schedule.warmup_steps > steps)
     log_warning(

@@ -18,7 +18,7 @@ struct Overloaded : Fs... {
   using Fs::operator()...;
 };
 template <class... Fs>
-Overloaded(Fs...) -> Overloaded<Fs...>;  // clang does not deduce it by itself yet
+Overloaded(Fs...) -> Overloaded<Fs...>;  // clang 14 does not deduce it
 
 std::string describe(const ConfigValue& value) {
   return std::visit(Overloaded{
@@ -62,7 +62,7 @@ void check(const ConfigKey& key, const ConfigValue& value, const std::string& wh
   }
 }
 
-// The value in the form its field has: sizes as integers, integers of number keys as floats, a
+// The value in the type of its field: sizes as integers, integers of number keys as floats, a
 // single path as a list.
 ConfigValue converted(const ConfigKey& key, const ConfigValue& value, const std::string& where) {
   const bool is_text = std::holds_alternative<std::string>(value);
@@ -130,7 +130,7 @@ void set_config_value(const ConfigKey& key, const ConfigValue& written, const st
 }
 
 ConfigValue get_config_value(const ConfigKey& key, const TrainConfig& config) {
-  // The table's accessors give mutable fields; this reads only.
+  // The table's accessors return mutable fields; this only reads.
   const ConfigField field = key.field(const_cast<TrainConfig&>(config));
   return std::visit(Overloaded{
                         [](const std::optional<std::int64_t>* x) {
@@ -155,7 +155,7 @@ bool is_unset(const ConfigValue& value) {
 
 void check_config_value(const ConfigKey& key, const TrainConfig& config) {
   const ConfigValue value = get_config_value(key, config);
-  // A required integer is 0 until it is set, which none of them may be.
+  // A required integer is 0 until it is set, and 0 is not a valid value of any of them.
   if (key.required && (is_unset(value) || value == ConfigValue(std::int64_t{0})))
     throw Error(fmt::format("{} is missing", key.name()),
                 fmt::format("set `{}` under [{}], or give --{}=...: {}", key.key, key.section,

@@ -1,4 +1,4 @@
-// Single values of a configuration, between what was written and the field that holds it.
+// Converts single values of a configuration between their text and the field that holds them.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace longstride {
 
-// A value of a type that no key has; `name` says what was written ("a table", "a date").
+// A value of a type that no key has; `name` is that type ("a table", "a date").
 struct OtherConfigValue {
   std::string name;
   bool operator==(const OtherConfigValue&) const = default;
@@ -26,7 +26,7 @@ using ConfigValue = std::variant<bool, std::int64_t, double, std::string, std::v
 void set_config_value(const ConfigKey& key, const ConfigValue& value, const std::string& where,
                       const std::filesystem::path& base_directory, TrainConfig& config);
 
-// Throws Error where the stored value breaks the key's limits, or where a required one is missing.
+// Throws Error if the stored value breaks the key's limits, or a required one is missing.
 void check_config_value(const ConfigKey& key, const TrainConfig& config);
 
 // The stored value; an empty text, path or list gives an empty string or list, an empty optional an

@@ -21,7 +21,7 @@ void check(const CorpusFacts& facts, const Corpus& corpus, const ScanOptions& op
            std::int64_t context, bool pack) {
   check_facts(facts, corpus, options);
   for (const std::string& line : fact_warnings(facts, corpus, options)) log_warning("{}", line);
-  // A context longer than all data has been told by warn_about_sizes.
+  // warn_about_sizes has warned of a context longer than all data.
   if (!pack && facts.longest_document < context && context <= facts.tokens)
     log_warning(
         "training.context is {}, but the longest document has {} tokens, and data.pack = false "
@@ -49,12 +49,12 @@ void warn_about_sizes(const RunPlan& plan) {
   if (plan.config.data.format == "u16" && plan.model.config.vocabulary > kU16Values)
     log_warning(
         "data.format is \"u16\" and the model's vocabulary has {} tokens: those above {} cannot "
-        "occur, and are other tokens now where they were cut to 16 bits",
+        "occur, and became other tokens if they were truncated to 16 bits",
         plan.model.config.vocabulary, kU16Values - 1);
 }
 
 DataScan::DataScan(const RunPlan& plan)
-    // A few threads outrun a disk; on a CPU the others belong to the step.
+    // A few threads are faster than a disk; on a CPU the others belong to the step.
     : corpus_(plan.corpus),
       options_(options_of(plan, std::clamp(thread_count() / 2, 1, 4))),
       context_(plan.config.training.context),
@@ -80,10 +80,10 @@ void DataScan::wait(const std::function<bool()>& should_stop) {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::seconds kSilent{2}, kBetween{60};
   for (auto tell = Clock::now() + kSilent; !ended_;) {
-    if (should_stop && should_stop()) throw Interrupted("stopped while the data were looked at");
+    if (should_stop && should_stop()) throw Interrupted("stopped while the data were checked");
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     if (Clock::now() < tell) continue;
-    log_info("the first update waits until all tokens have been looked at: {:.0f}% so far",
+    log_info("the first update waits until all tokens have been checked: {:.0f}% so far",
              100.0 * static_cast<double>(done_) / static_cast<double>(corpus_->tokens()));
     tell += kBetween;
   }

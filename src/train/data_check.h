@@ -1,5 +1,5 @@
-// Every token of a run's data is looked at before the weights change: by a dry run at once, by a
-// real one beside its first step.
+// Reads every token of a run's data before the weights change: at once in a dry run, during the
+// first step in a real one.
 #pragma once
 
 #include <atomic>
@@ -13,24 +13,24 @@
 
 namespace longstride {
 
-// Looks at all data, with all threads that the process may use. Throws Error where a file has
-// changed.
+// Reads all data, with all threads that the process may use. Throws Error if a file has changed.
 CorpusFacts scan_data(const RunPlan& plan);
-// Throws Error where the data cannot be what was meant, and warns where they probably are not.
+// Throws Error if the data are invalid, and warns if they are probably not what was meant.
 void check_data(const RunPlan& plan, const CorpusFacts& facts);
-// Warns of what sizes alone tell; plan_run has called it.
+// Warns about problems that sizes alone show; called by plan_run.
 void warn_about_sizes(const RunPlan& plan);
 
-// scan_data and check_data on threads of their own, which leave the pool of parallel_for to the
-// step. The plan may be moved or destroyed meanwhile. For one thread.
+// scan_data and check_data on separate threads, which leave the pool of parallel_for to the step.
+// The plan may be moved or destroyed meanwhile. Not thread-safe: the thread that runs the steps
+// owns it.
 class DataScan {
  public:
-  explicit DataScan(const RunPlan& plan);  // begins
+  explicit DataScan(const RunPlan& plan);  // starts the scan
   DataScan(const DataScan&) = delete;
   DataScan& operator=(const DataScan&) = delete;
-  ~DataScan();  // breaks off what is not done
+  ~DataScan();  // cancels a scan in progress
 
-  // Waits for the end; then warns, or throws Error, as check_data does. Throws Interrupted where
+  // Waits for the end; then warns, or throws Error, as check_data does. Throws Interrupted if
   // should_stop (if any) becomes true meanwhile. Later calls return at once.
   void wait(const std::function<bool()>& should_stop);
 

@@ -1,6 +1,6 @@
-// Engine: a model on a device, and all that is done with it: weights, gradients, the planned step,
-// the optimizer. It opens a model, plans, steps, updates, and gives what a save writes. Trainer,
-// `gradients`, `bench step` and the demo stand on it.
+// Engine: a model on a device: weights, gradients, the planned step, the optimizer. It loads a
+// model, plans, steps, updates, and provides the tensors that a save writes. Used by Trainer,
+// `gradients`, `bench step` and the demo.
 //
 // Not thread-safe: one thread owns it. The device outlives it.
 #pragma once
@@ -18,11 +18,10 @@ namespace longstride {
 
 class Engine {
  public:
-  // Allocates weights, and gradients of those that are trained. The weights are zero until they are
-  // filled.
+  // Allocates weights, and gradients of the trainable ones. The weights are zero until filled.
   Engine(Device& device, const ModelConfig& config, const std::vector<ParameterSpec>& parameters);
 
-  // Fills the weights: from a directory, or random ones (many times faster `repeating`, for
+  // Fill the weights: from a directory, or at random (`repeatedly`: many times faster, for
   // benchmarks).
   void load(const ModelDirectory& directory) { directory.load(weights_); }
   void initialize(std::uint64_t seed) { initialize_random(weights_, config_, seed); }
@@ -30,9 +29,9 @@ class Engine {
 
   // Plans steps of this model; needs no memory of the device.
   StepPlanner planner(const NumericsRecord& numerics, const StepOptions& options) const;
-  // Allocates what the plan says. Once.
+  // Allocates the plan's memory. Call once.
   void prepare_step(const NumericsRecord& numerics, StepPlan plan);
-  // Once.
+  // Call once.
   void prepare_optimizer(const OptimizerConfig& config, const StateOptions& state);
 
   // As StepRunner::choose_kernels: zeroes the gradients.
@@ -47,13 +46,13 @@ class Engine {
     return runner_->run(input, scale, should_stop, on_progress);
   }
   double gradient_norm() { return optimizer_->gradient_norm(gradients_); }
-  // The first gradient that is not finite, by name; empty: all are.
+  // Name of the first gradient that is not finite; empty if all are finite.
   std::string first_nonfinite() { return optimizer_->first_nonfinite(gradients_); }
-  // Update number `number`, from 1 on, of gradients times `scale`.
+  // Update number `number` (from 1) with gradients times `scale`.
   void update(double learning_rate, double scale, std::int64_t number) {
     optimizer_->update(gradients_, learning_rate, scale, number);
   }
-  // What a checkpoint holds, as it lies on the device.
+  // The tensors of a checkpoint, in place.
   CheckpointTensors tensors() { return tensors_in_place(weights_, *optimizer_); }
 
   Device& device() const { return device_; }

@@ -34,7 +34,7 @@ Json read(const fs::path& file) {
   return Json::object();
 }
 
-// Held by one process at a time.
+// A lock on a file, held by one process at a time.
 class FileLock {
  public:
   explicit FileLock(const std::string& path)

@@ -1,9 +1,9 @@
-// Measured choices of kernels, remembered from run to run on this machine: as long as the file
-// stays, two runs of the same configuration get the same ones, and so the same bits.
+// Caches measured kernel choices on this machine: while the file exists, two runs of the same
+// configuration make the same choices and so compute the same bits.
 //
 // A JSON file, kernels.json, in $LONGSTRIDE_CACHE, else $XDG_CACHE_HOME/longstride, else
-// ~/.cache/longstride; its first key is the device with its libraries. Where it cannot be read or
-// written a warning says so, and the run goes on.
+// ~/.cache/longstride; its first key is the device with its libraries. If it cannot be read or
+// written, the run warns and continues.
 #pragma once
 
 #include <filesystem>
@@ -13,12 +13,12 @@
 
 namespace longstride {
 
-// Empty where the environment names no place.
+// Empty if the environment names no directory.
 std::filesystem::path kernel_cache_file();
 ops::KernelChoices remembered_choices(const std::filesystem::path& file,
                                       const std::string& machine);
-// Adds to what the file holds, and gives what it holds for `choices` then: where another run was
-// quicker, its choice stands. Other machines' entries stay.
+// Adds `choices` to the file and returns the file's entries for them: a choice that another run
+// wrote first wins. Keeps other machines' entries.
 ops::KernelChoices remember_choices(const std::filesystem::path& file, const std::string& machine,
                                     const ops::KernelChoices& choices);
 

@@ -12,7 +12,7 @@ double learning_rate_at(const ScheduleConfig& schedule, double peak, std::int64_
                         std::int64_t total) {
   LS_CHECK(step >= 1 && total >= 1, "step {} of {}", step, total);
   const std::int64_t warmup =
-      std::max<std::int64_t>(schedule.warmup_steps, 1);  // the step that has the peak
+      std::max<std::int64_t>(schedule.warmup_steps, 1);  // the step at the peak
   if (step <= warmup) return peak * static_cast<double>(step) / static_cast<double>(warmup);
   if (schedule.kind == "constant") return peak;
   const double progress =

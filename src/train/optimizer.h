@@ -1,6 +1,6 @@
-// AdamW over the trainable parameters, with fp32 moments and, where weights are not fp32
-// themselves, fp32 masters, on the device, in host memory or on disk (train/optimizer_state.h): the
-// same bits.
+// AdamW over the trainable parameters, with fp32 moments and, if weights are not fp32, fp32
+// masters. The state is on the device, in host memory or on disk (train/optimizer_state.h), with
+// the same bits.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,12 @@ namespace longstride {
 
 // AdamW's columns, by their index.
 inline constexpr std::int64_t kFirstMoment = 0, kSecondMoment = 1, kMaster = 2;
-// The last one is there where a trainable weight is not fp32.
+// The last one exists if a trainable weight is not fp32.
 StateColumns adamw_columns(const std::vector<ParameterSpec>& weights);
 
-// Gradients that it is given are of the list that the weights are of; those of frozen parameters
-// are absent.
+// Gradients must be made from the same list as the weights; those of frozen parameters are absent.
+//
+// Not thread-safe: the thread that runs the step owns it.
 class Optimizer {
  public:
   // `weights` outlives the optimizer. Masters start as the weights.
@@ -31,21 +32,21 @@ class Optimizer {
 
   // Global norm of all gradients, in double.
   double gradient_norm(const ParameterSet& gradients);
-  // The parameter whose gradient was the first, in the order of the backward pass, to hold a value
-  // that is not finite; empty where all are. Waits for the device once per parameter: for reports.
+  // The first parameter, in the order of the backward pass, whose gradient has a value that is not
+  // finite; empty if there is none. Waits for the device once per parameter: for reports.
   std::string first_nonfinite(const ParameterSet& gradients);
-  // One update with gradients scaled by `gradient_scale`; `step` counts from 1. Done when it
+  // One update with gradients scaled by `gradient_scale`; `step` counts from 1. Complete when it
   // returns.
   void update(const ParameterSet& gradients, double learning_rate, double gradient_scale,
               std::int64_t step);
 
-  // Whether there are masters: the trainable weights are not all fp32.
+  // True if there are masters: not all trainable weights are fp32.
   bool has_masters() const { return has_masters_; }
   OptimizerState& state() { return *state_; }
   const OptimizerState& state() const { return *state_; }
 
  private:
-  // Square root of the sum of squares of those among parameters [begin, end) that are trainable.
+  // Norm of the gradients of the trainable parameters in [begin, end).
   double norm_of(const ParameterSet& gradients, std::int64_t begin, std::int64_t end);
 
   ParameterSet& weights_;

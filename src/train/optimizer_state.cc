@@ -1,4 +1,4 @@
-// The state on the device; and where else it may be.
+// The state on the device, and the choice between it and the offloaded one.
 #include "train/optimizer_state.h"
 
 #include <algorithm>

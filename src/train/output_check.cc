@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 std::string reason(int error) { return std::generic_category().message(error); }
 
-// 0, or errno's number where no file can be made in the directory. A nameless file leaves no trace.
+// 0, or errno if no file can be created in the directory. An unnamed file leaves no trace.
 int probe(const fs::path& directory) {
   int file = ::open(directory.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
   if (file < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL)) {
@@ -75,8 +75,8 @@ void check_disk(const fs::path& path) {
           "would take memory that is counted as free");
     case DiskKind::kNetwork:
       log_warning(
-          "memory.disk_path {} is across a network or a program (FUSE): pages go there and back "
-          "every step, and a local disk is faster",
+          "memory.disk_path {} is on a network or FUSE file system: pages are read and written "
+          "there in every step, and a local disk is faster",
           path.string());
       break;
     case DiskKind::kLocal:
@@ -96,10 +96,10 @@ fs::path nearest_existing(const fs::path& path) {
 }
 
 DiskKind disk_kind(long file_system) {
-  // Those that linux/magic.h does not name on every system.
+  // Numbers that linux/magic.h does not define on every system.
   constexpr long kCifs = 0xff534d42, kSmb2 = 0xfe534d42, kFuse = 0x65735546, kCeph = 0x00c36400,
                  kLustre = 0x0bd00bd0, kGpfs = 0x47504653, kRamfs = 0x858458f6;
-  switch (file_system & 0xffffffff) {  // some systems extend the sign
+  switch (file_system & 0xffffffff) {  // some systems sign-extend it
     case TMPFS_MAGIC:
     case kRamfs:
     case HUGETLBFS_MAGIC:

@@ -1,4 +1,4 @@
-// Whether a run can write what it will write; asked before it begins, and by a dry run.
+// Checks that a run can write its outputs, before it begins and in a dry run.
 #pragma once
 
 #include <filesystem>
@@ -7,19 +7,19 @@
 
 namespace longstride {
 
-// Throws Error where checkpoint.directory or metrics.file could not be written, or, for a run that
-// uses memory.disk_path, where that cannot be written or is memory (tmpfs). Warns where it is
-// across a network. Makes nothing: of what does not exist yet, the nearest directory above is
-// asked.
+// Throws Error if checkpoint.directory or metrics.file could not be written, or, for a run that
+// uses memory.disk_path, if that cannot be written or is in memory (tmpfs). Warns if it is on a
+// network file system. Creates nothing: for a path that does not exist yet, checks the nearest
+// existing directory above it.
 void check_outputs(const RunPlan& plan);
 
 // The path, or the nearest one above it that exists.
 std::filesystem::path nearest_existing(const std::filesystem::path& path);
 
-// What kind of disk a path is on.
+// The kind of disk that a path is on.
 enum class DiskKind { kLocal, kMemory, kNetwork };
-// By the number that statfs gives for a file system.
+// By the file system's type number from statfs.
 DiskKind disk_kind(long file_system);
-DiskKind disk_kind_of(const std::filesystem::path& path);  // kLocal where it is not known
+DiskKind disk_kind_of(const std::filesystem::path& path);  // kLocal if unknown
 
 }  // namespace longstride

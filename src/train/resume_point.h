@@ -1,4 +1,4 @@
-// Where a run begins: anew, or at a checkpoint.
+// Where a run starts: from the beginning, or from a checkpoint.
 #pragma once
 
 #include <filesystem>
@@ -10,7 +10,7 @@ namespace longstride {
 
 struct ResumeChoice {
   bool resume = false;
-  std::filesystem::path from = {};  // a step-N directory; empty: the newest that is whole
+  std::filesystem::path from = {};  // a step-N directory; empty: the newest intact one
 };
 
 struct ResumePoint {
@@ -19,15 +19,14 @@ struct ResumePoint {
   bool named = false;  // the user chose it; there may be later ones
 };
 
-// The checkpoint that a run with its output in `root` goes on from, verified to the last byte;
-// nothing where the run begins. Broken ones are passed over with a warning as long as one is whole.
-// Throws Error where `root` is no directory, holds checkpoints and is not to be resumed, or none of
-// them is whole.
+// The checkpoint that a run with its output in `root` resumes from, verified to the last byte;
+// nothing for a new run. Damaged ones are skipped with a warning as long as one is intact. Throws
+// Error if `root` is not a directory, holds checkpoints without being resumed, or has no intact
+// one.
 std::optional<ResumePoint> find_resume_point(const std::filesystem::path& root,
                                              const ResumeChoice& choice);
 
-// Takes later saves than `state.step` out of the way of a run that goes on from an earlier one:
-// they keep their contents under another name.
+// Renames saves later than `state.step`, for a run that resumes from an earlier one.
 void set_aside_later_saves(const std::filesystem::path& root, const ResumePoint& point);
 
 }  // namespace longstride

@@ -9,35 +9,35 @@
 namespace longstride {
 namespace {
 
-// Host memory that is left beside what the run takes of a device that shares it.
+// Free host memory, less what the run takes on a device that shares it.
 std::int64_t host_left(const Device& device, const RunNeeds& needs) {
   return std::max<std::int64_t>(
       0, device.available_host_bytes() - (device.shares_host_memory() ? needs.total() : 0));
 }
 
-// What is left to others where we take what is free.
+// Free memory less a reserve for other processes.
 std::int64_t but_a_reserve(std::int64_t free) {
   constexpr std::int64_t kReserve = std::int64_t{4} << 30;
   return std::max<std::int64_t>(0, free - std::max(kReserve, free / 20));
 }
 
-// What is left on a device for what is taken there later, as it is met: lists of attention over
-// very long contexts have up to 16 buffers of some MiB each, kernels are loaded at their first use
-// (libraries', and those that cuDNN makes for a new length), and every allocation is rounded up to
-// 2 MiB. `total` is all memory of the device.
+// Reserve on a device for allocations on demand: lists of attention over very long contexts have up
+// to 16 buffers of some MiB each, kernels are loaded at their first use (libraries', and those that
+// cuDNN makes for a new length), and every allocation is rounded up to 2 MiB. `total` is all memory
+// of the device.
 std::int64_t device_reserve(std::int64_t total) {
   constexpr std::int64_t kLeast = std::int64_t{1} << 30, kShare = 100;
   return std::max(kLeast, total / kShare);
 }
 
-// What others leave of the host's budget, for pages or for a state that may go to the disk.
+// Host budget less `others`, for pages or for a state that may go to disk.
 std::int64_t host_budget(const RunPlan& plan, const Device& device, std::int64_t others) {
   if (plan.config.memory.host) return *plan.config.memory.host - others;
   if (device.shares_host_memory()) return 0;
   return but_a_reserve(std::max<std::int64_t>(0, device.available_host_bytes() - others));
 }
 
-// With memory.host they get all of it, and what the state needs there is beside it.
+// If memory.host is set, pages get all of it, and the state's host memory is not counted in it.
 std::int64_t host_for_pages(const RunPlan& plan, const Device& device) {
   return host_budget(plan, device, plan.config.memory.host ? 0 : plan.needs.optimizer_host);
 }
@@ -69,9 +69,8 @@ void place_optimizer(RunPlan& plan, StatePlace place, std::int64_t host_bytes = 
   plan.needs.optimizer_disk = bytes.disk;
 }
 
-// Where the choice is left to us and the run does not fit, moves the optimizer's state off the
-// device, if there is room for it: to host memory and disk where there is a disk, else to host
-// memory.
+// With memory.optimizer = auto, if the run does not fit, offloads the optimizer's state if it fits
+// elsewhere: to host memory and disk if there is a disk, else to host memory.
 void relieve_device(RunPlan& plan, const Device& device) {
   RunNeeds& needs = plan.needs;
   if (plan.config.memory.optimizer != "auto" || plan.state.place != StatePlace::kDevice ||
@@ -85,7 +84,7 @@ void relieve_device(RunPlan& plan, const Device& device) {
   if (needs.optimizer_host > host_left(device, needs)) place_optimizer(plan, StatePlace::kDevice);
 }
 
-// A state that may go to the disk gets what pages have left of host memory.
+// A state that may go to disk gets the host memory that pages leave.
 void split_state(RunPlan& plan, const Device& device) {
   if (plan.state.place != StatePlace::kDisk) return;
   place_optimizer(plan, StatePlace::kDisk,
@@ -130,7 +129,7 @@ void plan_memory(RunPlan& plan, Device& device) {
   const DeviceBudget on_device = device_budget(device, memory.gpu);
   needs.available = on_device.available;
   needs.device_reserve = on_device.reserve;
-  // The schedule of a hopeless context would itself fill the memory.
+  // The schedule of a context that is far too long would itself fill the memory.
   needs.step.kv_pages = kv_bytes_needed(model, plan.numerics, context);
   relieve_device(plan, device);
   PageBudget budget{.host = host_for_pages(plan, device), .disk = needs.disk_available};
@@ -140,14 +139,14 @@ void plan_memory(RunPlan& plan, Device& device) {
   if (needs.step_planned) {
     const StepPlanner planner(device, model, plan.model.specs, plan.numerics,
                               step_options(plan.config.training, plan.packed));
-    // As if the device held all pages; where it does not, with what is left for them.
+    // First with all pages on the device; if they do not fit, with the memory left for them.
     plan.step = planner.plan({});
     needs.step = plan.step->memory;
     relieve_device(plan, device);
     if (needs.total() > needs.available && away > 0) {
       budget.device = needs.available - needs.weights - needs.gradients - needs.optimizer -
                       needs.step.workspace - needs.step.retained;
-      budget.host = host_for_pages(plan, device);  // less the optimizer's state, if that moved
+      budget.host = host_for_pages(plan, device);  // less the optimizer's state, if offloaded
       plan.step = planner.plan(budget);
       needs.step = plan.step->memory;
     }

@@ -1,5 +1,5 @@
-// Where the tenants of a run go: device, host memory and disk, from the budgets of `[memory]` and
-// what is free.
+// Places the tenants of a run on device, in host memory and on disk, from the budgets of `[memory]`
+// and the free memory.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +9,16 @@
 
 namespace longstride {
 
-// Fills `needs`, `pages` and `state`; the rest of the plan is there already. Throws Error where the
+// Fills `needs`, `step` and `state`; the rest of the plan must be complete. Throws Error if the
 // budgets contradict each other or pages fit nowhere.
 //
-// Off the device pages come first: they are read many times a step, the optimizer's state once. So
-// where its state may go to the disk, of host memory it gets what pages leave, and the disk the
-// rest of both.
+// Pages have priority for host memory: they are read many times a step, the optimizer's state once.
+// So state that may go to disk gets the host memory that pages leave, and the disk takes the rest
+// of both.
 void plan_memory(RunPlan& plan, Device& device);
 
-// What a run may take of the device: `wanted` (memory.gpu), if that is free; else what is free but
-// a reserve, where the device has memory of its own.
+// Device memory that a run may use: `wanted` (memory.gpu), at most what is free; without it, what
+// is free, less a reserve if the device has its own memory.
 struct DeviceBudget {
   std::int64_t available = 0, reserve = 0;
 };

@@ -64,7 +64,7 @@ RunPlan plan_run(const TrainConfig& config, Device& device, std::optional<Resume
   plan.numerics = choose_numerics(
       device, model, config.training.chunk, config.training.page,
       {config.numerics.compute, config.numerics.determinism, config.numerics.kv_gradient_dtype});
-  // Everything a run may choose anew on another machine is as it was.
+  // A resumed run keeps the choices that another machine might make differently.
   if (plan.resume) plan.numerics.head_block_rows = plan.resume->state.numerics.head_block_rows;
   plan_memory(plan, device);
   plan_saves(plan);
@@ -86,8 +86,8 @@ void check_fits(const RunPlan& plan) {
         n.step_planned ? fmt::format(", KV gradient pages {}, workspace {}",
                                      text(n.step.kv_gradient_pages), text(n.step.workspace))
                        : "";
-    // Where auto left the state on the device, the host had no room for it; nothing to say where
-    // both are the same memory, and that is full.
+    // If auto left the state on the device, it did not fit in host memory; no hint if device and
+    // host are the same memory.
     const std::string optimizer =
         n.optimizer_disk > 0   ? " (the rest is on the host and on disk)"
         : n.optimizer_host > 0 ? " (the rest is on the host)"

@@ -1,5 +1,5 @@
-// What a training run will be and need, worked out from its configuration before anything large is
-// allocated.
+// Plan and memory needs of a training run, derived from its configuration before anything large is
+// allocated. Plain data.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace longstride {
 
-// Where weights come from: a directory, or a preset with random ones.
+// Source of the weights: a directory, or a preset with random ones.
 struct ModelSource {
   ModelConfig config;
   std::vector<ParameterSpec> specs;
@@ -28,26 +28,26 @@ struct ModelSource {
 ModelSource open_model_source(const ModelSourceConfig& config);
 ModelSource open_model_source(const std::filesystem::path& directory);
 
-// Of checkpoint.directory's disk.
+// Space that saves need on the disk of checkpoint.directory.
 struct SaveNeeds {
   std::int64_t bytes = 0;  // of one save
-  std::int64_t more = 0;   // that will be there at once, beside those that are
-  // Free, less what the run takes of the same disk. Nothing: not known.
+  std::int64_t more = 0;   // saves that will exist at once, in addition to the present ones
+  // Free space, less what the run takes of the same disk. Nothing: not known.
   std::optional<std::int64_t> available = {};
 };
 
 struct RunNeeds {
   std::int64_t weights = 0, gradients = 0;
-  std::int64_t optimizer = 0;       // on the device: all, or what passes through it
-  std::int64_t optimizer_host = 0;  // in host memory, buffers on the way to the disk included
+  std::int64_t optimizer = 0;       // on the device: all, or the slots that slices pass through
+  std::int64_t optimizer_host = 0;  // in host memory, including disk buffers
   std::int64_t optimizer_disk = 0;
   StepMemory step;
   bool step_planned =
-      true;  // false: weights and KV pages alone do not fit, and nothing beyond them was planned
-  std::int64_t available = 0;       // on the device: what is free now but a reserve, or memory.gpu
+      true;  // false: weights and KV pages alone do not fit, so nothing else was planned
+  std::int64_t available = 0;       // on the device: memory.gpu, or the free bytes less a reserve
   std::int64_t device_reserve = 0;  // that reserve (train/run_memory.h)
-  std::int64_t host_available = 0;  // beside what the run takes as a device
-  std::int64_t disk_available = 0;  // memory.disk, or what is free there but a reserve
+  std::int64_t host_available = 0;  // without the part that serves as the device
+  std::int64_t disk_available = 0;  // memory.disk, or the free bytes less a reserve
   SaveNeeds saves;
   std::int64_t total() const { return weights + gradients + optimizer + step.total(); }
   std::int64_t host_total() const { return optimizer_host + step.host_pages; }
@@ -61,22 +61,22 @@ struct RunPlan {
   std::unique_ptr<SampleStream> samples;
   std::optional<ResumePoint> resume;  // the model is then the checkpoint's
   NumericsRecord numerics;
-  std::optional<StepPlan> step;  // what the run executes; absent where it cannot fit
+  std::optional<StepPlan> step;  // what the run executes; absent if it cannot fit
   bool packed = false;           // sequences may hold several documents
   StateOptions state;            // of the optimizer
   RunNeeds needs;
 };
 
 // Opens and checks everything the configuration names. Throws Error; a run that does not fit is
-// refused by check_fits, so that a dry run may still show the numbers. A run that goes on from a
-// checkpoint needs nothing of the model it began with.
+// refused only by check_fits, so that a dry run may still show the numbers. A resumed run does not
+// need the model it started from.
 RunPlan plan_run(const TrainConfig& config, Device& device,
                  std::optional<ResumePoint> resume = std::nullopt);
-// Throws Error with the numbers and what to change if the device, the host or the disk has not
-// enough.
+// Throws Error with the numbers and what to change if the device, the host or the disk has too
+// little.
 void check_fits(const RunPlan& plan);
-// A table for people: model, data, numerics, bytes by tenant. With `facts` (data_check.h), also
-// what only a look at all the data tells: documents, targets.
+// A table for the user: model, data, numerics, bytes by tenant. With `facts` (data_check.h), also
+// results of the full data scan: documents, targets.
 std::string describe(const RunPlan& plan, const CorpusFacts* facts = nullptr);
 
 }  // namespace longstride

@@ -1,4 +1,4 @@
-// Who listens to a training run: progress, metrics, traces and the like are sinks in a list. All
+// Listeners of a training run: progress, metrics, traces and the like are a list of sinks. All
 // functions are called by the thread that runs the steps, sink by sink in the order of the list.
 #pragma once
 
@@ -12,52 +12,52 @@
 
 namespace longstride {
 
-// What is known of one optimizer step. `targets` is known before the step begins.
+// Report of one optimizer step. `targets` is known before the step begins.
 struct StepReport : StepStatistics {
   std::int64_t step = 0, total_steps = 0;  // from 1
-  double loss = 0;                         // mean over the targets that count
+  double loss = 0;                         // mean over the targets
   double gradient_norm = 0;                // before clipping
   double learning_rate = 0;
   std::int64_t tokens = 0;
   std::int64_t samples = 0;                    // consumed since the run began
   double epochs = 0;                           // the same in epochs
   bool skipped = false;                        // not finite: the weights were not updated
-  std::vector<std::int64_t> document_lengths;  // of all sequences: what attention worked on
+  std::vector<std::int64_t> document_lengths;  // of all sequences, for the FLOPs of attention
 };
 
-// How far a step is.
+// Progress in a step.
 struct StepProgress {
   std::int64_t step = 0, total_steps = 0;
   std::int64_t sequence = 0, sequences = 0;
   SequenceProgress in_sequence;
-  double done = 0;  // share of the step, the update left out
+  double done = 0;  // share of the step, without the update
 };
 
 class RunSink {
  public:
   virtual ~RunSink() = default;
-  // A part of the start begins: "weights", "optimizer", "memory", "kernels".
+  // A phase of the start begins: "weights", "optimizer", "memory", "kernels".
   virtual void on_phase(std::string_view /*what*/) {}
-  // Before the first step, where there is one: kernels have been chosen.
+  // Before the first step, if there is one, after kernels have been chosen.
   virtual void on_start() {}
   virtual void on_progress(const StepProgress&) {}  // before every task
   virtual void on_step(const StepReport&) {}
   virtual void on_save(const std::filesystem::path&) {}  // a checkpoint is complete
-  // A save begins (true); none is under way any more (false).
+  // A save begins (true); no save is in progress any more (false).
   virtual void on_saving(bool) {}
   // No step follows, whatever the reason.
   virtual void on_end() {}
 };
 
-using RunSinks = std::vector<RunSink*>;  // which outlive the run
+using RunSinks = std::vector<RunSink*>;  // must outlive the run
 
-// What decides about the run from outside. All may be empty.
+// Callbacks that control the run. All may be empty.
 struct RunControl {
-  std::function<bool()> should_stop;  // asked before every task
-  // Asked where the run was stopped: nothing more is saved.
+  std::function<bool()> should_stop;  // polled before every task
+  // Polled after the run was stopped; true: exit without saving.
   std::function<bool()> leave_unsaved;
-  // Once, before the first update that this process makes. May throw Error, which ends the run with
-  // the weights as they were.
+  // Called once, before this process's first update. May throw Error, which ends the run with the
+  // weights unchanged.
   std::function<void()> before_first_update;
 };
 

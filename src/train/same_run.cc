@@ -23,11 +23,11 @@ constexpr std::pair<const char*, const char*> kFixedKeys[] = {
     {"training", "chunk"},       {"training", "page"},
     {"training", "seed"},        {"numerics", "compute"},
     {"numerics", "determinism"}, {"numerics", "kv_gradient_dtype"}};
-// Settings that may change and change the result.
+// Settings that may change although they affect the result; changes are reported.
 constexpr const char* kToldSections[] = {"optimizer", "schedule"};
 constexpr std::pair<const char*, const char*> kToldKeys[] = {{"training", "batch"},
                                                              {"training", "steps"}};
-// Where the data lie does not, as long as they are the same.
+// The location of the data does not affect the result, as long as the contents are the same.
 constexpr const char* kDataPaths[] = {"path", "document_index", "loss_mask"};
 
 const OrderedJson* value_at(const OrderedJson& config, const char* section, const char* key) {
@@ -52,8 +52,8 @@ struct Compared {
   }
 };
 
-// The same data may lie elsewhere; other data in the old place are told, since somebody may have
-// mended them.
+// The same data may have moved; changed data in the old place cause a warning only, since they may
+// have been fixed on purpose.
 template <class ComparedOf>
 void check_same_data(const RunPlan& plan, const ComparedOf& compared,
                      const std::filesystem::path& directory) {
@@ -62,7 +62,7 @@ void check_same_data(const RunPlan& plan, const ComparedOf& compared,
   for (const char* key : kDataPaths) {
     const Compared path = compared("data", key);
     same_paths = same_paths && path.same();
-    // No document goes over the end of a file, so another number of files is other data.
+    // No document crosses the end of a file, so a different number of files is different data.
     as_many = as_many && (path.now == nullptr) == (path.then == nullptr) &&
               (path.now == nullptr || path.now->size() == path.then->size());
   }
@@ -75,7 +75,7 @@ void check_same_data(const RunPlan& plan, const ComparedOf& compared,
               dump_json(*compared("data", "path").now), directory.string());
 }
 
-// Entries of config.json that say nothing of the arithmetic. Types are compared tensor by tensor.
+// Entries of config.json that do not affect the arithmetic. Types are compared tensor by tensor.
 constexpr const char* kIdleEntries[] = {"dtype", "torch_dtype", "_name_or_path",
                                         "transformers_version", "architectures"};
 
@@ -111,8 +111,7 @@ void check_same_tensors(const ModelDirectory& now, const ModelDirectory& then) {
               "checkpoint.directory");
 }
 
-// Another path to the same model is the same model; and where it is gone, the checkpoint has all
-// that is needed.
+// Compares contents, not paths. If the model is gone, the checkpoint has all that is needed.
 void check_same_model(const RunPlan& plan) {
   const std::filesystem::path& path = plan.config.model.path;
   if (path.empty()) return;

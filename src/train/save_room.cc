@@ -34,7 +34,7 @@ void plan_saves(RunPlan& plan) {
   SaveNeeds& saves = plan.needs.saves;
   saves.bytes = plan.needs.weights + Optimizer::bytes_needed(plan.model.specs, {}).device;
 
-  // The oldest is removed when the new one is whole.
+  // The oldest is removed when the new one is complete.
   const std::int64_t every = checkpoint.every, keep = checkpoint.keep;
   const SavedSteps saved = saved_steps(checkpoint.directory);
   const std::int64_t left = saved.newest >= steps ? 0
@@ -48,7 +48,7 @@ void plan_saves(RunPlan& plan) {
   const fs::path disk = nearest_existing(checkpoint.directory);
   std::error_code error;
   const fs::space_info space = fs::space(disk, error);
-  if (error) return;  // what is wrong there is told when the directory is made
+  if (error) return;  // the error is reported when the directory is created
   constexpr std::uintmax_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
   std::int64_t available = static_cast<std::int64_t>(std::min(space.available, kMost)) +
                            saved.unfinished_bytes;  // they are removed first

@@ -10,7 +10,7 @@
 namespace longstride {
 namespace {
 
-// Of the memory for copies: what is made ready, and copied, at once.
+// Unit in which the memory for copies is prepared and filled.
 constexpr std::int64_t kUnit = std::int64_t{64} << 20;
 
 std::vector<std::int64_t> starts_of(const std::vector<std::int64_t>& sizes, std::int64_t begin) {
@@ -57,7 +57,7 @@ std::optional<SnapshotPlan> plan_snapshot(const ParameterSet& weights, const Opt
                      all = starts_of(state_sizes(tensors_of(weights, optimizer)), weight_bytes)
                                .back();
   if (all <= budget) return SnapshotPlan{true, true, all};
-  // A part of what lives in host memory would spare the next update no wait.
+  // Copying only part of the tensors in host memory would not spare the next update its wait.
   SnapshotPlan plan{!weights_readable, !state_readable, 0};
   plan.bytes = (plan.weights ? weight_bytes : 0) + (plan.state ? all - weight_bytes : 0);
   if (plan.bytes > budget) return std::nullopt;

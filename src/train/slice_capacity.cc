@@ -5,7 +5,7 @@
 namespace longstride {
 namespace {
 
-// Two thirds of them are read ahead: some slices come from the disk while others go to it.
+// Two thirds are for read-ahead: some slices are read from disk while others are written.
 constexpr std::int64_t kDiskBuffers = 12;
 
 }  // namespace
@@ -14,7 +14,7 @@ SliceCapacity slice_capacity(const StateSlices& slices, const StateOptions& opti
   SliceCapacity result;
   OffloadRecords& records = result.records;
   records.bytes = slices.slice_bytes;
-  // What direct I/O asks for.
+  // Alignment for direct I/O.
   records.disk_bytes =
       (slices.slice_bytes + kDirectAlignment - 1) / kDirectAlignment * kDirectAlignment;
   records.total_bytes = slices.bytes_of_first(slices.size());

@@ -1,5 +1,5 @@
-// Where slices of the optimizer's state lie off the device: the first ones in host memory, as many
-// as fit, the others on disk. Each is a record of an OffloadStore.
+// Where offloaded slices of the optimizer's state are kept: as many as fit in host memory, the
+// others on disk. Each is a record of an OffloadStore.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace longstride {
 struct SliceCapacity {
   OffloadRecords records;
   OffloadCapacity offload;
-  std::int64_t host_bytes = 0;  // buffers of the disk included
+  std::int64_t host_bytes = 0;  // including disk buffers
   std::int64_t disk_bytes() const { return offload.disk_records * records.disk_bytes; }
 };
 

@@ -14,7 +14,7 @@ const WaitSite kAccessAfterIn{"optimizer/access-after-in"};  // computing: the s
 const WaitSite kZeroAfterOut{"optimizer/zero-after-out"};    // computing: the slot's slice has left
 const WaitSite kOutAfterAccess{"optimizer/out-after-access"};  // to host: the slice is computed
 
-constexpr std::int64_t kSlots = 4;  // one comes, one is worked on, one leaves, one to spare
+constexpr std::int64_t kSlots = 4;  // one arrives, one is updated, one leaves, one is spare
 
 std::int64_t slots_for(const StateSlices& slices) { return std::min(kSlots, slices.size()); }
 
@@ -32,7 +32,7 @@ class SlicedState final : public OptimizerState {
         left_(static_cast<std::size_t>(slots_for(cut_))) {}
   SlicedState(const SlicedState&) = delete;
   SlicedState& operator=(const SlicedState&) = delete;
-  // What the lanes still do, after an error, ends before the memory goes.
+  // After an error, work in flight on the lanes must end before the memory is freed.
   ~SlicedState() override { finish_whatever_comes(*mover_); }
 
   void start(const Visitor& fill) override { pass(fill, true); }
@@ -51,7 +51,7 @@ class SlicedState final : public OptimizerState {
                 static_cast<std::size_t>(cut_.column(column).bytes(piece.elements))});
   }
 
-  // Slice by slice, so that each is written once wherever it is.
+  // Slice by slice, so that each is written once.
   void load(const Source& source) override {
     store_.drop_read_ahead();
     for (std::int64_t s = 0; s < cut_.size(); ++s) {
@@ -82,7 +82,7 @@ class SlicedState final : public OptimizerState {
   }
 
  private:
-  // `fresh`: slices begin as zeros, whatever is stored.
+  // `fresh`: slices start as zeros, regardless of stored values.
   void pass(const Visitor& f, bool fresh) {
     store_.drop_read_ahead();
     for (std::int64_t s = 0; s < cut_.size(); ++s) {
@@ -122,7 +122,7 @@ class SlicedState final : public OptimizerState {
   std::unique_ptr<Mover> mover_;
   SliceCapacity capacity_;
   OffloadStore store_;
-  std::vector<Fence> left_;  // of each slot: its last copy out
+  std::vector<Fence> left_;  // of each slot's last copy out
   DiskTimes taken_;          // at the last take_times
 };
 

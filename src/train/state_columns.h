@@ -1,6 +1,6 @@
-// What an optimizer keeps, as a set of columns: each has one value per element of a parameter, or
-// one per block of elements (a scale). Where the state lies, how it is cut, saved and counted
-// follows from the columns; what they mean is known to the optimizer alone.
+// An optimizer's state as a set of columns: each has one value per element of a parameter, or one
+// per block of elements (a scale). Placement, slices, checkpoints and byte counts follow from the
+// columns; only the optimizer knows what they mean.
 #pragma once
 
 #include <cstdint>
@@ -16,27 +16,27 @@ struct StateColumn {
   std::string name;  // of its tensors in a checkpoint: "name.parameter"
   std::string what;  // for messages: "first moments"
   DType dtype = DType::kF32;
-  std::int64_t block = 1;  // elements of a parameter that share a value; each parameter begins anew
+  std::int64_t block = 1;  // elements of one parameter that share a value
 
-  // Values for so many elements of a parameter, from the beginning of a block on.
+  // Values for this many elements of a parameter, from the beginning of a block on.
   std::int64_t values(std::int64_t elements) const { return (elements + block - 1) / block; }
   std::int64_t bytes(std::int64_t elements) const { return values(elements) * size_of(dtype); }
-  // One value per element has the parameter's shape.
+  // The parameter's shape if there is one value per element.
   Shape shape(const ParameterSpec& spec) const {
     return block == 1 ? spec.shape : Shape({values(spec.shape.elements())});
   }
 };
 using StateColumns = std::vector<StateColumn>;
 
-// A parameter's elements begin and are cut at multiples of this many: blocks stay whole, and in
-// every column the first value is aligned to 16 bytes. At least 64, which are 256 bytes of fp32.
+// A parameter's elements begin and are cut at multiples of this: blocks stay whole, and in every
+// column the first value is aligned to 16 bytes. At least 64, which are 256 bytes of fp32.
 std::int64_t cut_alignment(const StateColumns& columns);
 
-// The tensors of one column, which optimizers keep for trainable parameters alone.
+// The tensors of one column, which only trainable parameters have.
 std::vector<ParameterSpec> column_specs(const std::vector<ParameterSpec>& specs,
                                         const StateColumn& column);
 
-// A tensor of the state as it is in a checkpoint.
+// A tensor of the state in a checkpoint.
 struct StateTensor {
   TensorToWrite tensor;
   std::int64_t column = 0, parameter = 0;

@@ -17,16 +17,16 @@
 namespace longstride {
 namespace {
 
-// The time of a stream, split by what it is spent on.
+// The time of a stream, split by phase.
 class PhaseClock {
  public:
   explicit PhaseClock(Stream& stream) : stream_(stream) { stream_.record_elapsed(nullptr); }
-  // What follows counts into `phase`.
+  // From now on time counts towards `phase`.
   void enter(double& phase) {
     if (phase_ != nullptr && phase_ != &phase) stream_.record_elapsed(phase_);
     phase_ = &phase;
   }
-  // The phases' sums hold all after the stream's next synchronize().
+  // The phases' sums are complete after the stream's next synchronize().
   void stop() {
     if (phase_ != nullptr) stream_.record_elapsed(std::exchange(phase_, nullptr));
   }
@@ -41,7 +41,7 @@ bool is_backward(TaskKind kind) {
          kind == TaskKind::kEmbedBackward;
 }
 
-// Arithmetic of a task, up to a factor: products of the layer, and attention by what it visits.
+// Arithmetic of a task, up to a factor: products of the layer, and attention by visited keys.
 double work_of(const ModelConfig& config, const SequenceLayout& layout, const Task& task) {
   const auto tokens = static_cast<double>(layout.chunk_size(task.chunk)),
              hidden = static_cast<double>(config.hidden_size);
@@ -100,7 +100,7 @@ NumericsRecord choose_numerics(Device& device, const ModelConfig& config, std::i
 
 void reserve_libraries(Device& device, const ModelConfig& config, const NumericsRecord& numerics,
                        std::int64_t tokens) {
-  // A window that covers all there is counts as dense.
+  // A window that covers the whole sequence counts as dense.
   std::int64_t keys = 0;
   for (const std::int64_t window : config.windows)
     keys = std::max(keys, window == 0 ? tokens : std::min(window, tokens));
@@ -173,7 +173,8 @@ const ops::KernelChoices& StepRunner::choose_kernels(const std::function<bool()>
     log_warning("{}: {}; kernels are measured anew", kernel_cache_file().string(), e.what());
     ops::use_kernel_choices(stream, numerics_.choices);
   }
-  // A chunk that is recomputed, and a last one as long as that of a full sequence: all products.
+  // A recomputed chunk, and a last one as long as in a full sequence: together they run all
+  // products.
   const std::int64_t chunk = numerics_.chunk_tokens, rest = plan_.max_tokens % chunk;
   const auto tokens =
       static_cast<std::size_t>(std::min(plan_.max_tokens, chunk + (rest == 0 ? chunk : rest)));
@@ -210,7 +211,7 @@ SequenceResult StepRunner::run(const SequenceInput& input, double scale,
 
   SequenceResult result;
   const MovedBytes before = store_->moved();
-  store_->take_times();  // since then
+  store_->take_times();  // resets the times
   PhaseClock clock(device_.stream());
   StepTrace trace(device_.stream());
   const double all_work = on_progress ? work_of(config_, layout, schedule) : 1.0;

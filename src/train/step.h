@@ -20,7 +20,7 @@ struct SequenceResult : StepStatistics {
   std::int64_t nonfinite_chunk = -1;  // the first with a loss that is not finite; -1: none
 };
 
-// How far a sequence is. On a device that runs behind its caller, what has been asked for.
+// Progress in a sequence. On an asynchronous device it counts issued work.
 struct SequenceProgress {
   std::string_view phase;  // "forward", "recompute" or "backward"
   std::int64_t chunk = 0, chunks = 0;
@@ -28,56 +28,54 @@ struct SequenceProgress {
 };
 using OnSequenceProgress = std::function<void(const SequenceProgress&)>;
 
-// Thrown out of run() when `should_stop` said so; gradients hold a partial sum, weights are
+// Thrown by run() when `should_stop` returned true; gradients hold a partial sum, weights are
 // untouched.
 class Interrupted : public Error {
  public:
   using Error::Error;
 };
 
-// What a user may decide about the arithmetic, in the words of settings and options.
+// The user's choices about the arithmetic, in the words of settings and options.
 struct NumericsChoice {
-  std::string compute = "auto";       // f32, bf16, or auto: bf16 where the device computes in it
+  std::string compute = "auto";       // f32, bf16, or auto: bf16 if the device computes in it
   std::string determinism = "exact";  // or fast
   // f32, or bf16: rounded stochastically at every chunk's addition.
   std::string kv_gradient_dtype = "f32";
 };
 
 // The record for a model on a device: chunk and page as given, the rest as this build chooses.
-// Throws Error for a word it does not know, and where bf16 was asked for and the device does not
-// compute in it.
+// Throws Error for an unknown word, and if bf16 is requested but the device does not compute in it.
 NumericsRecord choose_numerics(Device& device, const ModelConfig& config, std::int64_t chunk_tokens,
                                std::int64_t page_tokens, const NumericsChoice& choice = {});
 
-// Takes what the device's libraries need for steps of up to `tokens`, so that what is free
-// afterwards is free for us. Once is enough; more does no harm.
+// Allocates the memory that the device's libraries need for steps of up to `tokens`, so that all
+// memory free afterwards is ours to use. Idempotent.
 void reserve_libraries(Device& device, const ModelConfig& config, const NumericsRecord& numerics,
                        std::int64_t tokens);
 
 using MakeMover = std::function<std::unique_ptr<Mover>(Device&)>;
 
-// For one thread.
+// Not thread-safe: the thread that runs the step owns it.
 class StepRunner {
  public:
-  // Weights and gradients (F32; absent ones are not computed) outlive the runner. Allocates what
-  // the plan says. Copies go
-  // through what `make_mover` makes; null: the device's own.
+  // Allocates the plan's memory. Weights and gradients (F32; absent ones are not computed) must
+  // outlive the runner. Copies go through the mover from `make_mover`; null: the device's own.
   StepRunner(const ModelConfig& config, const ParameterSet& weights, const ParameterSet& gradients,
              const NumericsRecord& numerics, StepPlan plan, const MakeMover& make_mover = nullptr);
   StepRunner(const StepRunner&) = delete;
   StepRunner& operator=(const StepRunner&) = delete;
   ~StepRunner();
 
-  // Forward and backward of one sequence: gradients += scale * d(sum of the losses that count).
-  // Before every task it asks should_stop and tells on_progress.
+  // Forward and backward of one sequence: gradients += scale * d(sum of the targets' losses).
+  // Before every task it polls should_stop and calls on_progress.
   SequenceResult run(const SequenceInput& input, double scale,
                      const std::function<bool()>& should_stop = nullptr,
                      const OnSequenceProgress& on_progress = nullptr);
 
-  // Measures, on a short sequence of noise, what the device can choose among and the record does
-  // not name yet, and remembers it for other runs (train/kernel_cache.h). Gives all choices, for
-  // the record. Zeroes the gradients. Asks should_stop as run() does; what was chosen until then is
-  // forgotten.
+  // Measures, on a short sequence of noise, the kernels that the device can choose among and the
+  // record does not name yet, and caches the choices for other runs (train/kernel_cache.h). Returns
+  // all choices, for the record. Zeroes the gradients. Polls should_stop as run() does; if stopped,
+  // the new choices are discarded.
   const ops::KernelChoices& choose_kernels(const std::function<bool()>& should_stop = nullptr);
 
   const StepPlan& plan() const { return plan_; }
@@ -101,7 +99,7 @@ class StepRunner {
   std::unique_ptr<ChunkRunner> runner_;
 };
 
-// A runner with a plan of its own, for those who need no plan before.
+// A runner that makes its own plan, for callers that do not need one beforehand.
 StepRunner planned_runner(const ModelConfig& config, const ParameterSet& weights,
                           const ParameterSet& gradients, const NumericsRecord& numerics,
                           const StepOptions& options, const MakeMover& make_mover = nullptr);

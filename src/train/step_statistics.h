@@ -1,4 +1,4 @@
-// What sequences did and took: of one, or of all sequences of a step.
+// Results and times of one sequence, or of all sequences of a step.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace longstride {
 struct StepSeconds {
   double total = 0;
   double forward = 0;
-  double recompute = 0;  // forward work repeated in the backward pass
+  double recompute = 0;  // forward work recomputed in the backward pass
   double backward = 0;   // without recompute
   double update = 0;     // clipping and optimizer
 
@@ -25,9 +25,9 @@ struct StepSeconds {
 };
 
 struct StepStatistics {
-  double loss_sum = 0;       // over the targets that count
-  std::int64_t targets = 0;  // that count
-  std::int64_t correct = 0;  // of them, those whose largest logit is right
+  double loss_sum = 0;       // over the targets
+  std::int64_t targets = 0;  // neither masked nor absent
+  std::int64_t correct = 0;  // targets to which the model gave the largest logit
   StepSeconds seconds;
   MovedBytes moved;  // pages that left the device and came back
   OffloadTimes move_times;

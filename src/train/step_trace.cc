@@ -39,7 +39,7 @@ void StepTrace::enter(const Episode& episode) {
     kind_ = episode.kind;
     phase_.emplace(TraceTrack::kStep, SpanName{name_of(episode.kind)});
   }
-  // Of the kept ones the first: they are one episode.
+  // The kept chunks are one episode, named after the first.
   chunk_.emplace(TraceTrack::kStep,
                  SpanName{.what = name_of(episode.kind), .chunk = episode.tasks.front().chunk});
 }

@@ -1,4 +1,5 @@
-// The ranges of a sequence in a trace: phases, in them chunks, in them tasks (base/trace_spans.h).
+// The trace spans of a sequence: phases that contain chunks that contain tasks
+// (base/trace_spans.h).
 #pragma once
 
 #include <optional>
@@ -9,28 +10,28 @@
 
 namespace longstride {
 
-// Where calls of operations belong: on a device that runs them when they are called they are the
-// computing itself, on another only the asking for it.
+// Track for calls of operations: on a synchronous device they are the compute itself, on an
+// asynchronous one they only issue it.
 inline TraceTrack compute_track(const Stream& stream) {
   return stream.runs_when_called() ? TraceTrack::kCompute : TraceTrack::kStep;
 }
 
-// For one sequence, by the thread that runs it.
+// Traces one sequence. Not thread-safe: the thread that runs the step owns it.
 class StepTrace {
  public:
   explicit StepTrace(const Stream& stream) : track_(compute_track(stream)) {}
 
-  // What follows belongs to this episode, until the next one or wait().
+  // Begins an episode, which lasts until the next one or wait().
   void enter(const Episode& episode);
-  // A task of the episode, for as long as the result lives.
+  // Span of a task of the episode, for as long as the result lives.
   TraceSpan task(const Task& task) const;
-  // All tasks have been called; what follows is waiting for them.
+  // All tasks have been issued; the rest of the time is waiting for them.
   void wait();
 
  private:
   TraceTrack track_;
   std::optional<EpisodeKind> kind_;
-  // Ends in the reverse order.
+  // Destroyed in the reverse order.
   std::optional<TraceSpan> phase_, chunk_;
 };
 

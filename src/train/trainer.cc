@@ -17,7 +17,7 @@
 namespace longstride {
 namespace {
 
-// Host memory that stays free beside the copy of what is saved.
+// Host memory for the copy of a save; a reserve always stays free.
 std::int64_t snapshot_budget(const CheckpointConfig& checkpoint, const Device& device) {
   constexpr std::int64_t kReserve = std::int64_t{4} << 30;
   const std::int64_t free = device.available_host_bytes();
@@ -95,7 +95,7 @@ void Trainer::restore() {
         difference);
   load_optimizer(plan_.resume->directory, engine_.weights(), engine_.optimizer());
   state_.step = saved_step_ = saved.step;
-  // A process that was killed may have saved without removing what the save replaced.
+  // A killed process may have saved without removing the saves that the new one replaces.
   old_saves_are_due_ = true;
   state_.updates = saved.updates;
   state_.skipped_in_a_row = saved.skipped_in_a_row;
@@ -141,7 +141,7 @@ void Trainer::run_steps(const RunControl& control) {
     if (!report.skipped && saved_step_ < state_.step) remove_old_saves();
     const std::int64_t every = config.checkpoint.every;
     save_is_due_ = save_is_due_ || (every > 0 && state_.step % every == 0);
-    // The save of a step that was skipped would take the place of a good one.
+    // The save of a skipped step would replace a good one.
     if (save_is_due_ && state_.skipped_in_a_row == 0 && state_.step < config.training.steps)
       save_on_the_way();
   }
@@ -177,7 +177,7 @@ void Trainer::save_at_the_end() {
     tell([](RunSink& sink) { sink.on_saving(true); });
     settle(saves_.save_now(save_job(), engine_.tensors()), true);
   }
-  // The save of a step that was skipped takes no other's place.
+  // The save of a skipped step must not replace a good one.
   if (state_.skipped_in_a_row == 0) remove_old_saves();
 }
 
@@ -260,7 +260,7 @@ StepReport Trainer::step(const RunControl& control) {
 std::string Trainer::run_sequences(StepReport& report, const RunControl& control) {
   const std::int64_t batch = plan_.config.training.batch;
   const auto should_stop = [&] {
-    settle(saves_.poll());  // told as soon as it has ended
+    settle(saves_.poll());  // reported as soon as it has ended
     return control.should_stop && control.should_stop();
   };
   const auto on_progress = [&](std::int64_t sequence) -> OnSequenceProgress {
@@ -277,8 +277,8 @@ std::string Trainer::run_sequences(StepReport& report, const RunControl& control
     };
   };
 
-  // The loss is one mean over all targets of the step that count, so their number comes first;
-  // samples come when it is their turn, so that one is held at a time.
+  // The loss is the mean over all targets of the step, so they are counted first; samples are read
+  // one at a time, so that only one is held in memory.
   std::int64_t targets = 0;
   {
     const TraceSpan span(TraceTrack::kStep, {"targets"});

@@ -1,4 +1,4 @@
-// What users get wrong around a model: settings, data, places, options.
+// User mistakes outside the model: settings, data, paths, options.
 #include "tests/cli/run_directory.h"
 
 namespace longstride {
@@ -79,8 +79,8 @@ TEST(BadConfig, AnUnknownOption) {
 }
 
 TEST(BadConfig, NoCuda) {
-  // Where there is a GPU, the test of its absence has nothing to say. Elsewhere the message depends
-  // on what is missing: a build with CUDA, the driver, or the GPU.
+  // Tests a missing GPU. The message depends on what is missing: a build with CUDA, the driver, or
+  // the GPU.
   if (cuda_is_available()) GTEST_SKIP() << "this machine has a GPU";
   expect_refused(RunDirectory(), {"--device", "cuda"}, {"no ", "--device cpu"});
   expect_refused(RunDirectory(), {"--device.name=cuda"}, {"no ", "--device cpu"});
@@ -101,7 +101,7 @@ TEST(BadConfig, AContextThatCannotFit) {
 }
 
 TEST(BadConfig, AChunkThatCannotFit) {
-  // Far more at once than a machine has, though the model is tiny.
+  // Far more memory than a machine has, although the model is tiny.
   expect_refused(
       RunDirectory(),
       {"--training.context=1G", "--training.chunk=1G", "--training.page=128", "--dry-run"},

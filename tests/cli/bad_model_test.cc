@@ -1,4 +1,4 @@
-// Model directories that are broken: refused with the file and the tensor, nothing written.
+// Broken model directories are refused, naming the file and the tensor, and nothing is written.
 #include <cstring>
 #include <limits>
 

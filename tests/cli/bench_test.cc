@@ -1,4 +1,4 @@
-// longstride bench: figures with stable keys.
+// longstride bench: results with stable keys.
 #include "tests/cli/run_directory.h"
 
 namespace longstride {
@@ -30,7 +30,7 @@ TEST(BenchStep, Figures) {
                "baseline_rss", "peak_rss", "peak_rss_is_of_the_step", "step_bytes"});
   EXPECT_EQ(json["context"], 1024);
   EXPECT_EQ(json["window"], 0);
-  EXPECT_TRUE(json.at("model_flop_utilization").is_null());  // of a CPU the peak is not known
+  EXPECT_TRUE(json.at("model_flop_utilization").is_null());  // the peak of a CPU is unknown
   // 2 layers, 1024 tokens, keys and values of 2 heads of 16 floats.
   EXPECT_EQ(json["memory"]["kv_pages"], 2 * 1024 * 2 * 2 * 16 * 4);
   EXPECT_GT(json["tokens_per_s"].get<double>(), 0);

@@ -1,4 +1,4 @@
-// longstride demo, cut to two steps: what it names is there, and what it suggests works.
+// longstride demo, cut to two steps: the files it names exist, and the commands it suggests work.
 #include <cstdlib>
 #include <sstream>
 
@@ -32,7 +32,7 @@ TEST(Demo, LeavesAModelAndARunToGoOnWith) {
                     {"resuming after step 2", "saved demo/run/step-3"}));
 }
 
-// The commands are run as they stand there, from where the demo ran.
+// The commands are run as printed, from the demo's directory.
 TEST(Demo, WhatItSuggestsWorks) {
   const RunDirectory run;
   const ProgramResult result =
@@ -65,7 +65,7 @@ TEST(Demo, OffATerminalEveryLineIsAStepOrAPhase) {
     EXPECT_TRUE(line.starts_with("  step ") || line.starts_with("  documents of ")) << line;
 }
 
-// They did not fit into the shortest documents, which came out longer than the context.
+// Regression: they did not fit into the shortest documents, which became longer than the context.
 TEST(Demo, ManyFactsMakeTheFirstDocumentsLonger) {
   const RunDirectory run;
   ASSERT_TRUE(ended(run.run({"demo", "--steps", "1", "--keys", "512", "--values", "2",

@@ -1,5 +1,4 @@
-// A save that the disk has no room for: the run ends with the reason, and loses nothing of what was
-// saved before.
+// A save that does not fit on the disk ends the run with the reason, and earlier saves are intact.
 #include <sys/mount.h>
 
 #include "tests/cli/run_directory.h"
@@ -90,7 +89,7 @@ TEST(DiskFull, ARunWhoseSavesCannotFitIsRefusedBeforeItBegins) {
   const Mount disk(run.path("disk"));
   if (!disk.mounted()) GTEST_SKIP() << "this user or container may not mount a file system";
   const std::string directory = "--checkpoint.directory=disk/not/there/yet";
-  // Two fit nearly, one does.
+  // One fits, two almost fit.
   EXPECT_TRUE(ended(run.train({directory, "--dry-run"}), 0,
                     {"a save", "1.46 MiB of 2.00 MiB free in disk/not/there/yet",
                      "has room for 1 of 2 saves of 1.46 MiB that the run will keep there at once",
@@ -116,11 +115,11 @@ TEST(DiskFull, WhatAKilledSaveLeftIsNoReasonToRefuse) {
   run.files().write_text("out/.step-6.unfinished-1/model.safetensors", std::string(1 << 20, 'x'));
   ASSERT_TRUE(ended(run.train({"--resume", "--dry-run"}), 0));
   ASSERT_TRUE(ended(run.train({"--resume"}), 0, {"a save that was cut short", "saved out/step-6"}));
-  // A finished run saves no more, whatever the disk.
+  // A finished run saves nothing, so the disk does not matter.
   ASSERT_TRUE(ended(run.train({"--resume"}), 0, {"6 of 6 steps are done already"}));
 }
 
-// What is planned for a save is what it takes, but for headers and configuration.
+// The planned size of a save is its real size, except for headers and configuration.
 TEST(DiskFull, ASaveIsAsLargeAsPlanned) {
   for (const char* dtype : {"f32", "bf16"}) {
     const RunDirectory run;

@@ -89,7 +89,7 @@ TEST_F(Gradients, InBf16TheyAreCloseAndRepeat) {
   EXPECT_TRUE(ended(gradients({"--kv-gradient-dtype", "f16"}), 2, {"--kv-gradient-dtype"}));
 }
 
-// Attention sees differences of positions only.
+// Attention depends only on differences of positions.
 TEST_F(Gradients, TheFirstPositionHardlyMatters) {
   const double at_0 = result({"--chunk", "64"})["loss"].get<double>();
   const double at_1000 =

@@ -1,4 +1,4 @@
-// longstride inspect: everything the program writes and reads.
+// longstride inspect, on everything that the program writes and reads.
 #include "tests/cli/run_directory.h"
 
 namespace longstride {

@@ -1,4 +1,4 @@
-// What goes wrong in the middle of a run, or between two, costs nothing that was there before.
+// A failure in the middle of a run, or between two runs, never loses earlier saves.
 #include <sys/stat.h>
 
 #include "tests/cli/run_directory.h"

@@ -1,5 +1,5 @@
-// longstride train with the optimizer's state on the device or on the host: the same files to the
-// bit, said where it is, and clear refusals.
+// longstride train with the optimizer's state on the device, the host or disk: the same files to
+// the bit, a report of where the state is, and clear refusals.
 #include "tests/cli/run_directory.h"
 
 namespace longstride {
@@ -85,7 +85,7 @@ TEST(OptimizerPlace, TrainsTheSameBitsOnDisk) {
   }
 }
 
-// Nothing of it stays behind, and nothing is seen meanwhile.
+// The disk space is released at the end: no file is left behind.
 TEST(OptimizerPlace, TheDiskIsGivenBack) {
   const RunDirectory run;
   std::filesystem::create_directories(run.path("disk"));
@@ -117,7 +117,7 @@ TEST(OptimizerPlace, PagesAndStateShareTheDisk) {
   EXPECT_TRUE(refused(run.train(limited(state + pages - 1)),
                       {"on disk at memory.disk_path", "memory.disk allows", "optimizer", "pages",
                        "raise memory.disk"}));
-  // Of host memory pages have the first choice.
+  // Pages have priority for host memory.
   const RunDirectory hosted;
   const Strings host = {fmt::format("--memory.host={}", static_cast<std::int64_t>(pages))};
   ASSERT_TRUE(ended(hosted.train(both + host), 0, {"pages on the host", "on disk pass through"}));
@@ -127,7 +127,7 @@ TEST(OptimizerPlace, PagesAndStateShareTheDisk) {
   EXPECT_EQ(figure(hosted, "bytes_disk_optimizer"), state);
 }
 
-// The device where it fits, else host memory, else the disk.
+// On the device if it fits, else in host memory, else on disk.
 TEST(OptimizerPlace, AutoGoesToTheDisk) {
   const RunDirectory resident, moved, split;
   ASSERT_TRUE(ended(resident.train({kHere}), 0));
@@ -150,7 +150,7 @@ TEST(OptimizerPlace, AutoGoesToTheDisk) {
   expect_same_state(resident, small);
 }
 
-// Rather the state than pages, where the run does not fit on the device.
+// If the run does not fit on the device, the state is offloaded before pages.
 TEST(OptimizerPlace, AutoLeavesTheDeviceWhereItIsTooSmall) {
   const RunDirectory resident, moved;
   ASSERT_TRUE(ended(resident.train({"--memory.host=64M"}), 0));

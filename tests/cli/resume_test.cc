@@ -1,4 +1,4 @@
-// A run that was stopped, however, and goes on gives the bytes of one that was not.
+// A run that was stopped in any way and resumed gives the same bytes as an uninterrupted one.
 #include <fmt/format.h>
 
 #include "tests/cli/run_directory.h"
@@ -15,7 +15,7 @@ bool unfinished_save_in(const fs::path& directory, const std::string& step) {
   return false;
 }
 
-// The model of these runs: its vocabulary makes a save long enough to be caught in the middle.
+// The model of these runs: its large vocabulary makes a save slow enough to be interrupted.
 void write_large_vocabulary(const RunDirectory& run) {
   run.write_model("model", changed_preset("tiny-llama", {{"vocab_size", 16000}}));
 }
@@ -30,7 +30,7 @@ void expect_same_result(const RunDirectory& a, const RunDirectory& b) {
   EXPECT_EQ(without_timings(a.metrics()), without_timings(b.metrics()));
 }
 
-// Starts a run of its own, sends the signal as soon as `now` holds, and waits for its end.
+// Starts a run, sends the signal as soon as `now` holds, and waits for its end.
 template <class F>
 ProgramResult stop_when(const F& now, int signal, const RunDirectory& run,
                         const std::vector<std::string>& settings) {
@@ -120,7 +120,7 @@ TEST(Resume, TheStepsMayGrow) {
   EXPECT_TRUE(same_files(whole.contents("out/step-6"), grown.contents("out/step-6")));
 }
 
-// What is rounded by chance is rounded by the step's number, not by how many this run has done.
+// Stochastic rounding depends on the step's number, not on the steps of this process.
 TEST(Resume, StochasticRoundingGoesOn) {
   const std::string bf16 = "--numerics.kv_gradient_dtype=bf16";
   const RunDirectory whole, stopped, f32;
@@ -183,7 +183,7 @@ TEST(Resume, DoesNotCareWhereTheDataLie) {
   EXPECT_EQ(whole.read("out/step-6/model.safetensors"), moved.read("out/step-6/model.safetensors"));
 }
 
-// No document goes over the end of a file.
+// No document crosses the end of a file.
 TEST(Resume, InOtherFilesTheSameTokensAreOtherData) {
   const RunDirectory run;
   ASSERT_TRUE(ended(run.train({"--training.steps=3"}), 0));

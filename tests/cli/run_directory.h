@@ -1,4 +1,5 @@
-// A directory with what a training run needs: run.toml, tokens, models; and looks at what it left.
+// A directory with the inputs of a training run (run.toml, tokens, models), and access to its
+// outputs.
 //
 // Programs run inside it and all paths are relative, so that the files of two runs in two of these
 // directories can be compared byte by byte.
@@ -75,7 +76,7 @@ class RunDirectory {
     write_model_directory(path(name), config, weights, {}, shard_bytes);
   }
 
-  // Of any subcommand, in this directory.
+  // Runs any subcommand in this directory.
   ProgramResult run(const std::vector<std::string>& arguments, RunOptions options = {}) const {
     options.directory = path();
     return run_program(arguments, std::move(options));
@@ -121,7 +122,7 @@ class RunDirectory {
   TempDirectory directory_;
 };
 
-// Every file of both, to the byte; differences by name, since the bytes would fill the screen.
+// Compares every file byte by byte; lists differences by name, since the bytes are too long.
 inline ::testing::AssertionResult same_files(const std::map<std::string, std::string>& a,
                                              const std::map<std::string, std::string>& b) {
   if (a.empty()) return ::testing::AssertionFailure() << "no files";
@@ -134,7 +135,7 @@ inline ::testing::AssertionResult same_files(const std::map<std::string, std::st
   return ::testing::AssertionSuccess();
 }
 
-// Metrics without what the clock, the machine's free memory and the process decide.
+// Metrics without values that depend on the clock, the machine's free memory or the process.
 inline std::vector<Json> without_timings(std::vector<Json> lines) {
   for (Json& line : lines)
     for (const char* key : {"time", "elapsed", "seconds_left", "seconds", "seconds_forward",

@@ -1,4 +1,4 @@
-// Runs the program as its users do: a process of its own, what it prints and how it ends.
+// Runs the program as users do, as a separate process, and captures its output and exit status.
 #pragma once
 
 #include <fcntl.h>
@@ -34,7 +34,7 @@ struct RunOptions {
 };
 
 struct ProgramResult {
-  int status = -1;  // exit status; 128 + signal where a signal ended it, as in a shell
+  int status = -1;  // exit status; 128 + signal if a signal ended it, as in a shell
   bool timed_out = false;
   std::string out, err;
   std::string text() const { return fmt::format("status {}\n{}{}", status, out, err); }
@@ -74,7 +74,7 @@ class Program {
     return false;
   }
 
-  // Not for one that has ended: its id may be another's by then.
+  // Not for a process that has ended: its id may have been reused.
   void send(int signal) {
     if (!ended_) ::kill(pid_, signal);
   }
@@ -142,7 +142,7 @@ inline ProgramResult run_program(const std::vector<std::string>& arguments,
   return Program(arguments, std::move(options)).wait();
 }
 
-// It ended with this status and said all the parts on stderr.
+// It ended with this status, and stderr contains all the parts.
 inline ::testing::AssertionResult ended(const ProgramResult& result, int status,
                                         const std::vector<std::string>& parts = {}) {
   if (result.timed_out) return ::testing::AssertionFailure() << "timed out: " << result.text();
@@ -154,8 +154,7 @@ inline ::testing::AssertionResult ended(const ProgramResult& result, int status,
   return ::testing::AssertionSuccess();
 }
 
-// A user's mistake: status 2, a message with all the parts and a hint, and nothing of ours on
-// stdout.
+// A user's mistake: status 2, a message with all the parts and a hint, and nothing on stdout.
 inline ::testing::AssertionResult refused(const ProgramResult& result,
                                           const std::vector<std::string>& parts) {
   std::vector<std::string> all = parts;

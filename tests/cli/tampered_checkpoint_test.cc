@@ -1,4 +1,4 @@
-// A checkpoint that is not what was written is noticed and named, never trained on.
+// A modified checkpoint is detected and named, and never trained on.
 #include "tests/cli/run_directory.h"
 
 namespace longstride {

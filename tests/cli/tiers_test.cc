@@ -1,10 +1,10 @@
-// longstride train with pages off the device: the same files to the bit, and clear refusals.
+// longstride train with offloaded pages: the same files to the bit, and clear refusals.
 #include "tests/cli/run_directory.h"
 
 namespace longstride {
 namespace {
 
-// A run that would rather move pages than the optimizer's state.
+// A run that offloads pages and keeps the optimizer's state on the device.
 class TieredDirectory : public RunDirectory {
  public:
   TieredDirectory() {
@@ -31,7 +31,7 @@ TEST(Tiers, TrainTheSameBits) {
   for (const std::vector<std::string>& where :
        {std::vector<std::string>{"--memory.host=64M"},
         {"--memory.disk=64M", "--memory.disk_path=."},
-        {"--memory.disk_path=."},  // as much as there is
+        {"--memory.disk_path=."},  // as much as is free
         {"--memory.host=20K", "--memory.disk=64M", "--memory.disk_path=."}}) {
     const TieredDirectory tiered;
     std::vector<std::string> options = {gpu, "--training.steps=3"};

@@ -16,7 +16,7 @@ ProgramResult bench_step(const RunDirectory& run, const Strings& more) {
   return run.run(words);
 }
 
-// How many events of the track have a name that begins so.
+// Number of the track's events whose name begins with `start`.
 std::ptrdiff_t count(const ParsedTrace& trace, const std::string& track, const std::string& start) {
   return std::ranges::count_if(trace.tracks.at(track),
                                [&](const TraceEvent& e) { return e.name.starts_with(start); });
@@ -56,7 +56,7 @@ TEST(TraceTrain, TheFirstSteps) {
   EXPECT_EQ(std::ssize(trace.tracks.at("compute")), 2 * (kTasks + 1));
   EXPECT_LE(trace.event("step", "step 1").end_ns, trace.event("step", "step 2").begin_ns);
   EXPECT_TRUE(says(trace.other.at("title").get<std::string>(), {"train run.toml on "}));
-  // Looking on changes nothing.
+  // Tracing changes no result.
   EXPECT_TRUE(run.read("out/step-6/model.safetensors") ==
               plain.read("out/step-6/model.safetensors"));
 }
@@ -68,7 +68,7 @@ TEST(TraceTrain, AsManyStepsAsAskedForFromWhereTheRunGoesOn) {
   const ParsedTrace one = parse_trace(run.read("t.json"));
   EXPECT_EQ(count(one, "step", "step "), 1);
   EXPECT_EQ(count(one, "step", "step 4"), 1);
-  // More than there are: all, and the save between them.
+  // More steps than there are: traces all, and the save between them.
   const RunDirectory all;
   ASSERT_TRUE(ended(all.train({"--trace", "t.json", "--trace-steps", "100"}), 0));
   const ParsedTrace six = parse_trace(all.read("t.json"));
@@ -113,7 +113,7 @@ TEST(Trace, OptionsThatMakeNoSense) {
   EXPECT_TRUE(run.nothing_written());
 }
 
-// The disk fills up after the run began: the run is worth more than its trace.
+// The disk fills up after the run began: the run continues without its trace.
 TEST(TraceTrain, GoesOnWithoutATraceThatCannotBeWrittenInTheEnd) {
   const RunDirectory run;
   RunOptions small;

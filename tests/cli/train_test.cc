@@ -1,4 +1,4 @@
-// longstride train: what a run prints and leaves behind.
+// longstride train: output and files of a run.
 #include "tests/cli/run_directory.h"
 
 namespace longstride {
@@ -78,7 +78,7 @@ TEST(Train, LearnsTextByBytes) {
   EXPECT_LT(lines.back().at("loss").get<double>(), 0.6 * lines.front().at("loss").get<double>());
 }
 
-// A step that throws the weights far out: the next ones are not finite.
+// A huge update of the weights: the next steps are not finite.
 TEST(Train, StopsWhereTheLossIsNotFinite) {
   const RunDirectory run;
   const ProgramResult result = run.train(
@@ -100,7 +100,7 @@ TEST(Train, SkipsStepsThatAreNotFinite) {
   EXPECT_FALSE(lines[0].at("skipped").get<bool>());
   EXPECT_TRUE(lines[2].at("skipped").get<bool>());
   EXPECT_TRUE(lines[2].at("gradient_norm").is_null());
-  // A run that never recovers ends all the same.
+  // A run that never recovers still ends.
   EXPECT_TRUE(
       ended(run.train({"--resume", "--optimizer.learning_rate=1e36", "--optimizer.clip_norm=0",
                        "--training.nonfinite=skip", "--training.steps=40"}),
@@ -118,7 +118,7 @@ TEST(Train, AveragesOverABatch) {
   ASSERT_EQ(both.size(), 1u);
   EXPECT_EQ(both[0].at("tokens"), 512);
   EXPECT_EQ(both[0].at("targets"), 512);
-  // Weights that hardly move: the batch's loss is the mean of the two sequences'.
+  // The weights hardly change: the batch's loss is the mean of the two sequences'.
   EXPECT_NEAR(both[0].at("loss").get<double>(),
               (single[0].at("loss").get<double>() + single[1].at("loss").get<double>()) / 2, 1e-6);
 }

@@ -51,14 +51,14 @@ TEST_F(CorpusDigest, SeesLengthTokensDocumentsAndMask) {
   }
 }
 
-// A token that no model can have is told by the step that meets it.
+// A token outside every vocabulary is reported by the step that reads it.
 TEST_F(CorpusDigest, PassesOverBrokenTokens) {
   std::vector<std::uint32_t> tokens = counted(100);
   const std::string whole = digest(tokens);
   tokens[50] = 0xffffffffu;
   const std::string broken = digest(tokens);
   EXPECT_NE(broken, whole);
-  // Wherever the file lies.
+  // Regardless of the file's location.
   std::filesystem::rename(directory_.path() / "tokens.bin", directory_.path() / "moved.bin");
   EXPECT_EQ(corpus_digest(*open_corpus({.paths = {directory_.path() / "moved.bin"}})), broken);
 }

@@ -28,7 +28,7 @@ class CorpusScanTest : public ::testing::Test {
   static CorpusFacts scan(const CorpusOptions& options, std::int64_t vocabulary, int threads = 1) {
     return scan_corpus(*open_corpus(options), {vocabulary, options.document_token, threads});
   }
-  // What the check says, "" if nothing.
+  // The check's error message; "" if none.
   static std::string check(const CorpusOptions& options, std::int64_t vocabulary) {
     const auto corpus = open_corpus(options);
     const ScanOptions scanned{vocabulary, options.document_token};
@@ -72,7 +72,7 @@ TEST_F(CorpusScanTest, TheBadFileOfSeveral) {
   tokens[17] = 400;
   options.paths.push_back(temp_.write("bad.bin", tokens));
   EXPECT_TRUE(says(check(options, 320), {"bad.bin: token 17 has the value 400"}));
-  // After an odd number of tokens, what is odd in the file is even in the corpus.
+  // After an odd number of tokens, odd positions in the file are even in the corpus.
   options.paths.back() =
       temp_.write("wide.bin", std::vector<std::uint64_t>(varied<std::uint64_t>(500, 320)));
   EXPECT_TRUE(says(check(options, 320), {"wide.bin", "every second", "int64"}));
@@ -103,7 +103,7 @@ TEST_F(CorpusScanTest, Int64) {
     EXPECT_TRUE(says(check(file(tokens, format), 320),
                      {"every second", "is 0", "int64", "astype(\"<u4\")"}))
         << format;
-  // Fewer may be so by chance.
+  // Fewer may match by chance.
   EXPECT_EQ(check(file(varied<std::uint64_t>(31, 320), "u32"), 320), "");
   EXPECT_NE(check(file(varied<std::uint64_t>(32, 320), "u32"), 320), "");
 }
@@ -147,7 +147,7 @@ TEST_F(CorpusScanTest, TextHasSizesOnly) {
   EXPECT_TRUE(facts.files.empty());
 }
 
-// Counted one by one, over lengths that end before, at and behind the pieces of the scan.
+// Compared with counting one by one, for lengths that end before, at and after the scan's pieces.
 TEST_F(CorpusScanTest, CountsWhatIsThereWithAnyNumberOfThreads) {
   constexpr std::uint32_t kEnd = 2;
   for (const std::size_t size :
@@ -156,7 +156,7 @@ TEST_F(CorpusScanTest, CountsWhatIsThereWithAnyNumberOfThreads) {
     std::vector<std::uint8_t> mask(size);
     Random random(3);
     for (auto& m : mask) m = random.below(3) != 0;
-    // Ends are rare, so that documents go over blocks and pieces, but for a few.
+    // Ends are rare, so that most documents cross blocks and pieces.
     for (auto& t : tokens) t = t == kEnd && random.below(2000) != 0 ? 7 : t;
     if (size > 4'000'000) tokens[0] = tokens[(4u << 20) - 1] = tokens[4u << 20] = kEnd;
     CorpusOptions options = file(tokens, "u32");

@@ -68,7 +68,7 @@ TEST_F(CorpusTest, DocumentTokenBelongsToTheDocumentItEnds) {
 }
 
 TEST_F(CorpusTest, DocumentTokenIsFoundFarAhead) {
-  // Longer than the blocks in which the file is searched, at every place within a block.
+  // Longer than the blocks in which the file is searched, at various offsets within a block.
   for (std::int64_t at : {0, 255, 256, 257, 511, 600, 1023}) {
     std::vector<std::uint32_t> tokens(1024, 7);
     tokens[static_cast<std::size_t>(at)] = 9;
@@ -81,7 +81,7 @@ TEST_F(CorpusTest, DocumentTokenIsFoundFarAhead) {
   }
 }
 
-// All ends of a stretch are those that a walk from end to end finds.
+// document_ends of a range agrees with a walk from end to end.
 TEST_F(CorpusTest, DocumentEnds) {
   std::vector<std::uint32_t> tokens(40'000, 7);
   for (const std::size_t at : {0, 255, 256, 300, 16383, 16384, 32767, 39998}) tokens[at] = 9;
@@ -101,7 +101,7 @@ TEST_F(CorpusTest, DocumentEnds) {
         for (std::int64_t at = begin; at < end; at = expected.back())
           expected.push_back(corpus->document_end(at, end));
         if (end < corpus->tokens() && corpus->document_end(end - 1, end + 1) > end)
-          expected.pop_back();  // it goes on
+          expected.pop_back();  // the document continues
         corpus->document_ends(begin, end, {}, ends);
         EXPECT_EQ(ends.front(), -1) << "what was there stays";
         EXPECT_EQ(std::vector(ends.begin() + 1, ends.end()), expected) << begin << " " << end;
@@ -210,7 +210,7 @@ TEST_F(CorpusTest, OpensEveryFormat) {
                    {"'u8'", "u32, u16 and text"}));
 }
 
-// Bad input, a test each.
+// Invalid input, one test per case.
 
 TEST_F(CorpusTest, EmptyFile) {
   EXPECT_TRUE(says(error_of([&] { TokenFile file(u32({})); }), {"t.u32", "empty"}));

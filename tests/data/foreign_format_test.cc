@@ -15,7 +15,7 @@ std::string opened(const std::string& bytes, const std::string& format) {
       [&] { open_corpus({.paths = {temp.write_text("data.bin", bytes)}, .format = format}); });
 }
 
-// Bytes as a compressed or packed file has them.
+// Bytes like those of a compressed file.
 std::string noise(std::size_t count) {
   Random random(5);
   std::string bytes(count, '\0');
@@ -58,7 +58,7 @@ TEST(ForeignFormat, Text) {
   }
 }
 
-// The first tokens may be those of a header; the rest then is not.
+// The first tokens may look like a header, but then the rest does not.
 TEST(ForeignFormat, TokensThatBeginLikeAHeaderAreTokens) {
   const std::string rest = noise(1000);
   for (const std::string& begin :

@@ -135,7 +135,7 @@ TEST_F(SampleStreamTest, APositionIsASingleInteger) {
   EXPECT_EQ(jumped.sample(41).tokens[0], all[41]);
 }
 
-// Every target of the corpus is learned exactly once in an epoch, whatever the cuts.
+// Every target of the corpus occurs exactly once in an epoch, for any cuts.
 TEST_F(SampleStreamTest, EveryTargetOnceInAnEpoch) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     Random random(seed);
@@ -193,9 +193,9 @@ TEST_F(SampleStreamTest, PositionsBeyond32Bits) {
   EXPECT_EQ(stream.sample(4095).targets.back(), 1);
 }
 
-// Bad input, a test each.
+// Invalid input, one test per case.
 
-// Documents and samples that end at, before and behind the blocks in which they are looked at.
+// Documents and samples that end at, before and after the blocks in which they are read.
 TEST_F(SampleStreamTest, TargetsAreCountedWithoutTheSamples) {
   for (const std::size_t n : {std::size_t{700}, std::size_t{300'000}})
     for (const bool pack : {true, false})

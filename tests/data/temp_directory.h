@@ -1,4 +1,4 @@
-// A directory of a test's own, removed at its end; and writers of raw files.
+// A temporary directory, removed at the end of the test; and writers of raw files.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ class TempDirectory {
   std::filesystem::path path_;
 };
 
-// What the Error says that f throws, message and hint in two lines; "" if it throws none.
+// Text of the Error that f throws, message and hint in two lines; "" if none.
 template <class F>
 std::string error_of(const F& f) {
   try {
@@ -53,7 +53,7 @@ std::string error_of(const F& f) {
   return "";
 }
 
-// The text holds all the parts.
+// True if the text contains all the parts.
 inline ::testing::AssertionResult says(const std::string& text,
                                        const std::vector<std::string>& parts) {
   for (const std::string& part : parts)

@@ -313,7 +313,7 @@ TEST(Config, FieldsThatWouldChangeTheResult) {
           parse("llama", {{f, v}});
         },
         {"config.json: " + field + " is ", "but"});
-  // The same fields at their defaults mean nothing.
+  // The same fields at their defaults are accepted.
   const Json harmless = {{"attention_dropout", 0.0},
                          {"quantization_config", nullptr},
                          {"final_logit_softcapping", nullptr},

@@ -1,5 +1,4 @@
-// Helpers of the tests of model files: a directory that goes away, errors by their text, small
-// configs.
+// Helpers for tests of model files: a temporary directory, checks of error messages, small configs.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -33,7 +32,7 @@ class TemporaryDirectory {
   std::filesystem::path path_;
 };
 
-// Runs `f`, which must throw Error whose message or hint holds each of `parts`.
+// Runs `f`, which must throw Error whose message or hint contains each of `parts`.
 inline void expect_error(const std::function<void()>& f, std::initializer_list<std::string> parts) {
   try {
     f();
@@ -55,7 +54,7 @@ inline void write_text(const std::filesystem::path& path, const std::string& tex
   if (!out) throw std::runtime_error("cannot write " + path.string());
 }
 
-// A small valid config.json, with `changes` on top.
+// A small valid config.json with `changes` applied.
 inline Json config_json(const char* model_type, const Json& changes = Json::object()) {
   Json json = {
       {"model_type", model_type},    {"hidden_size", 64},        {"num_hidden_layers", 4},

@@ -1,5 +1,5 @@
-// One layer over one chunk: what it keeps, what it adds to, and that its workspace can be recorded
-// and replayed. Its gradients within a whole model are compared with a reference in tests/train.
+// One layer over one chunk: the activations it retains, the gradients it adds to, and recording and
+// replay of its workspace. tests/train compares gradients of a whole model with a reference.
 #include "model/layer.h"
 
 #include <gtest/gtest.h>
@@ -96,7 +96,7 @@ class Layer : public ::testing::TestWithParam<bool> {
     return {std::move(forward), std::move(backward)};
   }
 
-  // Forward, and backward where activations are retained. The same code records and runs.
+  // Forward, and backward if activations are retained. The same code records and runs.
   Outcome pass(const ChunkContext& ctx, const ParameterSet& weights, const ParameterSet& gradients,
                bool retain, const std::vector<float>& x_TD) {
     const bool runs = ctx.device.kind() == DeviceKind::kCpu;
@@ -141,8 +141,8 @@ class Layer : public ::testing::TestWithParam<bool> {
     return workspace.finish_recording();
   }
 
-  // Runs on the CPU at addresses that share nothing, in an arena full of NaN: nothing may be read
-  // before it is written.
+  // Runs on the CPU at disjoint addresses, in an arena full of NaN: nothing may be read before it
+  // is written.
   Outcome run(const WorkspaceTrace& trace, std::int64_t tokens, bool keep,
               const std::vector<float>& x_TD) {
     std::vector<std::int64_t> offsets;
@@ -222,7 +222,7 @@ TEST_P(Layer, KeepsWhatTheHeaderSays) {
 }
 
 TEST_P(Layer, NothingIsLeftTakenAndNothingKeptWithoutBeingAsked) {
-  // What lives when the trace ends its forward part is the output alone: one residual.
+  // Only the output, one residual, is alive at the end of the forward pass.
   const WorkspaceTrace trace = record(kChunk, false);
   std::int64_t last = 0;
   for (const WorkspaceRequest& r : trace) last = std::max(last, r.end);
@@ -261,11 +261,11 @@ TEST_P(Layer, ParameterGradientsAddUpAndTheInputsDoNot) {
       ASSERT_NEAR(twice[e], 2 * first[e], 1e-5f * largest)
           << gradients_.specs()[static_cast<std::size_t>(i)].name;
   }
-  // Everything but embedding, final norm and head.
+  // Everything except embedding, final norm and head.
   EXPECT_EQ(touched, gradients_.size() - 3);
 }
 
-// Along a random direction the loss changes as the gradient says: of the input, and of all
+// Along a random direction the loss changes as the gradient predicts: for the input, and for all
 // parameters at once.
 TEST_P(Layer, GradientsAreThoseOfTheLoss) {
   const std::vector<float> dx = run(true, x_TD_).dx_TD;

@@ -1,5 +1,5 @@
-// Weights on their way to a device with memory of its own, through buffers that are filled again
-// and again: every byte arrives, and nothing is overwritten before it has left.
+// Loads weights onto a device with its own memory, through reused staging buffers: every byte
+// arrives, and nothing is overwritten before it is copied.
 #include "model/load_weights.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 namespace longstride {
 namespace {
 
-// The CPU's memory as if it were another's, with copies that come late.
+// The CPU as a device with separate memory and delayed copies.
 class SeparateDevice final : public Device {
  public:
   SeparateDevice() { watch.granule = 1 << 16; }
@@ -55,7 +55,7 @@ class LoadWeights : public testing::Test {
     config_ = parse_config(json, "test");
     ParameterSet written(*cpu_, config_, DType::kBF16, "weights");
     auto* const at = reinterpret_cast<std::uint16_t*>(written.data());
-    // Numbers between 1 and 2, none like its neighbours; quicker than random ones.
+    // Numbers between 1 and 2 that differ from their neighbours; faster than random ones.
     for (std::int64_t i = 0; i < written.bytes() / 2; ++i)
       at[i] = static_cast<std::uint16_t>(0x3f80 | ((i * 37 + i / 1000) & 0x7f));
     write_model_directory(directory_.path(), config_, written);

@@ -25,7 +25,7 @@ struct Tensor {
 };
 using Tensors = std::map<std::string, Tensor>;
 
-// The tensors of a preset with random weights, free to be spoilt before they are written.
+// The tensors of a preset with random weights, which a test may corrupt before they are written.
 Tensors tensors_of(const ModelConfig& config) {
   const auto device = make_cpu_device();
   ParameterSet set(*device, config, DType::kF32, "weights");

@@ -131,7 +131,7 @@ TEST(ParameterSet, HoldsTheTrainableAlone) {
       EXPECT_EQ(set.view(i).dtype(), DType::kF32);
       EXPECT_EQ(set.view(i).shape(), specs[static_cast<std::size_t>(i)].shape);
     }
-    // By role too; a head that is frozen is not the embedding's gradient.
+    // By role too; the gradient of a frozen head is not the embedding's.
     const ModelParameters model = set.model();
     EXPECT_FALSE(model.embedding.present());
     EXPECT_EQ(model.head.present(), specs.back().trainable && !tied);

@@ -65,7 +65,7 @@ TEST(Presets, AWindowForEveryLayer) {
   for (const char* name : {"qwen2.5-0.5b", "tiny-qwen2", "tiny-qwen3", "tiny-mistral"}) {
     const ModelConfig config = find_preset(name, 1000);
     EXPECT_EQ(config.windows, std::vector<std::int64_t>(config.windows.size(), 1000)) << name;
-    // What is written out reads the same.
+    // The written config parses to the same.
     EXPECT_EQ(parse_config(config.raw, "again").windows, config.windows) << name;
   }
   EXPECT_THROW(find_preset("tiny-llama", 1000), Error);

@@ -19,7 +19,7 @@ std::vector<TensorToWrite> three_tensors() {
   return {{"half", DType::kBF16, {3}}, {"wide", DType::kF32, {2, 2}}, {"last", DType::kF32, {5}}};
 }
 
-// Tensor i is filled with bytes i + 1, handed over in pieces of 3.
+// Tensor i is filled with bytes i + 1, passed in pieces of 3.
 void give(std::int64_t i, std::int64_t bytes, const ByteSink& sink) {
   for (std::int64_t at = 0; at < bytes; at += 3)
     sink(std::vector<std::byte>(static_cast<std::size_t>(std::min<std::int64_t>(3, bytes - at)),
@@ -57,7 +57,7 @@ TEST(SafetensorsWriter, OneFile) {
   expect_contents(reader, tensors);
   EXPECT_EQ(reader.metadata().at("step"), "7");
   EXPECT_EQ(reader.total_bytes(), 6 + 16 + 20);
-  // Aligned: the data begin at a multiple of 8, and wider types lie before narrower ones.
+  // Aligned: the data begin at a multiple of 8, and wider types come before narrower ones.
   EXPECT_EQ(reader.info("wide").begin % 8, 0);
   EXPECT_EQ(reader.info("last").begin % 4, 0);
   EXPECT_GT(reader.info("half").begin, reader.info("last").begin);
@@ -190,7 +190,7 @@ TEST(SafetensorsReader, NothingThere) {
   expect_error([&] { SafetensorsReader::open_model(directory.path()); }, {"save_pretrained"});
 }
 
-// A sharded model of which one part is then spoilt.
+// A sharded model, one part of which is then corrupted.
 class ShardedModel : public ::testing::Test {
  protected:
   ShardedModel() { write_safetensors_model(path(), tensors_, source_of(tensors_), 22); }

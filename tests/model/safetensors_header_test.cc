@@ -15,7 +15,7 @@ SafetensorsHeader parse(const std::string& file) {
   return parse_safetensors(std::as_bytes(std::span(file)), "x.safetensors");
 }
 
-// Refused with a message that names the file and holds `part`.
+// Refused with a message that names the file and contains `part`.
 void expect_refused(const std::string& header, std::size_t data_bytes, const std::string& part) {
   expect_error([&] { parse(safetensors_bytes(header, std::string(data_bytes, 'x'))); },
                {"x.safetensors: not a valid safetensors file", part});
@@ -169,8 +169,8 @@ TEST(SafetensorsHeader, BadMetadata) {
   expect_refused(R"({"__metadata__":{"a":3}})", 0, "__metadata__.a is not a text");
 }
 
-// Bytes changed, dropped, doubled and cut in a valid file: an Error or tensors within the file,
-// nothing else.
+// Bytes changed, dropped, duplicated and truncated in a valid file: the result is an Error or
+// tensors within the file.
 TEST(SafetensorsHeader, SurvivesMutations) {
   const std::string valid = safetensors_bytes(kValid, std::string(33, 'x'));
   const std::string interesting = "0123456789[]{},:\"-.eFnul \\\xff";
@@ -212,8 +212,7 @@ TEST(SafetensorsHeader, SurvivesMutations) {
     } catch (const Error&) {
     }
   }
-  // Changed names and data leave a file valid; a test in which nothing ever passed would not test
-  // much.
+  // Changed names and data leave a file valid; some files must pass for the test to mean anything.
   EXPECT_GT(accepted, 100);
 }
 

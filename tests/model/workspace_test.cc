@@ -10,7 +10,7 @@
 namespace longstride {
 namespace {
 
-// What the InternalError says that f throws; "" if it throws none.
+// Message of the InternalError that f throws; "" if none.
 template <class F>
 std::string failure_of(const F& f) {
   try {
@@ -213,7 +213,7 @@ TEST_F(Leases, MovingMovesTheTensor) {
   Lease b = std::move(a);
   EXPECT_FALSE(a.present());  // NOLINT(bugprone-use-after-move)
   EXPECT_TRUE(b.present());
-  a.release();  // gives nothing back
+  a.release();  // does nothing
   EXPECT_THROW(workspace_.finish_recording(), InternalError);
   b.release();
   b.release();

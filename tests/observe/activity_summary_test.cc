@@ -10,7 +10,7 @@ Activity kernel(const char* name, std::uint32_t queue, std::uint64_t begin, std:
 }
 
 TEST(ActivitySummary, CountsIdleTimeOfTheQueueThatComputes) {
-  // Queue 7 rests from 13 to 15 and from 17 to 20; queue 9 runs beside it and does not help.
+  // Queue 7 is idle from 13 to 15 and from 17 to 20, even though queue 9 is running.
   const ActivitySummary s =
       summarize({kernel("a", 7, 10, 13), kernel("b", 7, 12, 13), kernel("b", 7, 15, 17),
                  kernel("copy", 9, 13, 15), kernel("copy", 9, 18, 20)});

@@ -13,7 +13,7 @@ TEST(ProcessMemory, PeakFollowsWhatIsTouched) {
   const bool reset = reset_peak_resident_bytes();
   const std::int64_t before = peak_resident_bytes();
   EXPECT_GT(resident_bytes(), 0);
-  // Straight from the kernel: an allocator, or a sanitizer in it, might hold freed memory back.
+  // Directly from the kernel: an allocator, or a sanitizer in it, might keep freed memory.
   void* block = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(block, MAP_FAILED);
   std::memset(block, 1, kBytes);

@@ -118,7 +118,7 @@ TEST(StepRecord, JsonOfWhatIsNotFinite) {
   EXPECT_TRUE(json["gradient_norm"].is_null());
 }
 
-// docs/metrics.md lists the keys, all of them, in the order of the file.
+// docs/metrics.md lists all keys, in the order of the file.
 TEST(StepRecord, KeysAreDocumented) {
   std::vector<std::string> documented, written;
   std::istringstream page(read_text(source_directory() / "docs/metrics.md"));

@@ -31,7 +31,7 @@ TEST(TraceFile, NothingIsATraceToo) {
 }
 
 TEST(TraceFile, TimesToTheNanosecond) {
-  // Far beyond what a double of nanoseconds would hold; times are from the first event on.
+  // Far beyond the nanoseconds that a double holds exactly; times are relative to the first event.
   constexpr std::uint64_t kStart = std::uint64_t{1} << 60;
   const ParsedTrace trace =
       written({"t",
@@ -47,7 +47,7 @@ TEST(TraceFile, TimesToTheNanosecond) {
 }
 
 TEST(TraceFile, PutsWhatADeviceDidWhereItBelongs) {
-  // Queue 7 computes; what it copies itself it does not do beside computing.
+  // Queue 7 computes; its own copies do not overlap compute.
   const ParsedTrace trace = written({"t",
                                      {{span(TraceTrack::kStep, "step", 5, 100)}, 0},
                                      {{{Kind::kFill, "fill", 7, 10, 11, 64},
@@ -143,7 +143,7 @@ TEST(Tracer, LeavesAnOldTraceUntilTheNewOneIsWritten) {
   EXPECT_EQ(trace.other.at("title"), "longstride test on " + device->name());
 }
 
-// The CPU's mover copies when it is asked to, so its spans are the copies.
+// The CPU's mover copies synchronously, so its spans are the copies.
 TEST(Tracer, ShowsCopiesOfTheCpu) {
   const TempDirectory temp;
   const std::unique_ptr<Device> device = make_cpu_device();

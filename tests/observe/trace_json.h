@@ -1,4 +1,4 @@
-// A trace file as a test wants it: parsed, checked for what every trace must be, by track.
+// A trace file for tests: parsed, checked for validity, by track.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -42,7 +42,8 @@ inline std::int64_t whole_ns(const Json& microseconds) {
   return std::llround(microseconds.get<double>() * 1000);
 }
 
-// Events of a row: by their beginning, none ends before it begins, and any two nest or lie apart.
+// Events of a row are sorted by start, none ends before it starts, and any two nest or are
+// disjoint.
 inline void expect_well_formed(const std::string& row, const std::vector<TraceEvent>& events) {
   std::vector<std::int64_t> open;
   std::int64_t last = 0;

@@ -14,7 +14,7 @@ std::int64_t pick(Random& random, std::int64_t least, std::int64_t most) {
          static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(most - least + 1)));
 }
 
-// As a workspace records it: at every event one tensor is taken or one given back.
+// As a workspace records it: every event takes or releases one tensor.
 WorkspaceTrace random_trace(Random& random, std::int64_t requests) {
   WorkspaceTrace trace;
   std::vector<std::size_t> live;
@@ -36,7 +36,7 @@ WorkspaceTrace random_trace(Random& random, std::int64_t requests) {
   return trace;
 }
 
-// The definition: no two tensors that live at one time share a byte.
+// The definition: no two tensors alive at the same time share a byte.
 bool is_sound(const WorkspaceTrace& trace, const Placement& placement) {
   if (placement.offsets.size() != trace.size()) return false;
   for (std::size_t i = 0; i < trace.size(); ++i) {

@@ -1,5 +1,5 @@
-// The plan of a step as an object: it can be written down, read back and compared, and a run with
-// the plan that was read is the run with the plan that was made.
+// The plan of a step can be written, read back and compared, and a run with the plan that was read
+// gives the same result as with the original.
 #include "plan/step_plan.h"
 
 #include <gtest/gtest.h>
@@ -77,7 +77,7 @@ TEST(StepPlan, ADamagedFileIsRefused) {
   refused([](Json& j) { j["episodes"][0]["tensors"][0]["offset"] = 1; }, "aligned");
 }
 
-// Where pages lie changes nothing else.
+// The placement of pages changes nothing else.
 TEST(StepPlan, PagesAreSpreadAfterwards) {
   const auto device = make_cpu_device();
   const ModelConfig config = find_preset("tiny-qwen3");

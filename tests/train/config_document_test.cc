@@ -49,8 +49,7 @@ TEST(ConfigDocument, DocumentedAsItIs) {
   EXPECT_FALSE(std::getline(written, have)) << "left over: " << have;
 }
 
-// The same the other way round, without the generator: what the page says of each key is what the
-// code does.
+// The reverse, without the generator: what the page says about each key matches the code.
 TEST(ConfigDocument, EveryKeyIsInTheDocument) {
   const std::string text = read_text(source_directory() / "docs/configuration.md");
   const OrderedJson defaults = config_to_json(TrainConfig{});
@@ -67,7 +66,7 @@ TEST(ConfigDocument, EveryKeyIsInTheDocument) {
     const OrderedJson& section = defaults[key.section];
     if (key.required || !section.contains(key.key) || key.type == ConfigType::kSize) continue;
     const OrderedJson& value = section[key.key];
-    // JSON and TOML write all of these alike, but for the exponents of small numbers.
+    // JSON and TOML format all of these alike, except for the exponents of small numbers.
     if (value.is_number_float()) {
       const auto quote = row.find("| `", 3);
       ASSERT_NE(quote, std::string::npos) << row;

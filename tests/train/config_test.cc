@@ -151,7 +151,7 @@ TEST(Config, DumpsReadBackTheSame) {
   EXPECT_FALSE(config_to_json(minimal())["data"].contains("document_token"));
 }
 
-// Every key that is set to something else comes back from a dump, so none is parsed and lost.
+// Every key with a changed value comes back from a dump, so none is parsed and lost.
 TEST(Config, EveryKeyIsStored) {
   for (const ConfigKey& key : config_keys()) {
     const std::string name = key.name();

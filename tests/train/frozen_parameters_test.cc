@@ -1,5 +1,4 @@
-// Parameters that are not trained: no gradient, no state, no update, and nothing changes for the
-// others.
+// Frozen parameters have no gradient, no state and no update, and do not change the others' bits.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -90,7 +89,7 @@ TEST(FrozenParameters, StayAsTheyAreWhereverTheStateIs) {
       full.update(1, 3, 0.01);
       for (const StateOptions& place : {StateOptions{}, on_host(192), on_disk(disk.path(), 192)}) {
         Trained trained(*device, config, specs, place);
-        // As much as a model that has the others alone.
+        // As much as a model with only the others.
         const StateBytes bytes = trained.optimizer->state().bytes(),
                          needed = Optimizer::bytes_needed(trainable, place);
         EXPECT_EQ(bytes.device, needed.device);
@@ -112,7 +111,7 @@ TEST(FrozenParameters, StayAsTheyAreWhereverTheStateIs) {
     }
 }
 
-// Of the types of frozen weights nothing depends.
+// Nothing depends on the types of frozen weights.
 TEST(FrozenParameters, NeedNoMasters) {
   const auto device = make_cpu_device();
   const ModelConfig config = optimizer_model();

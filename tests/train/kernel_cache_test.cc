@@ -18,7 +18,7 @@ TEST(KernelCache, RemembersByMachineAndAdds) {
   EXPECT_TRUE(remembered_choices(file, "one").empty());
   remember_choices(file, "one", {{"a", "1"}, {"b", "2"}});
   remember_choices(file, "two", {{"a", "9"}});
-  // What is there stands, and whoever comes later gets it.
+  // Existing entries win, and later runs get them.
   EXPECT_EQ(remember_choices(file, "one", {{"b", "3"}, {"c", "4"}}),
             (ops::KernelChoices{{"b", "2"}, {"c", "4"}}));
   EXPECT_EQ(remembered_choices(file, "one"),

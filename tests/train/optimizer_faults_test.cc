@@ -1,5 +1,5 @@
-// A disk that fails under the optimizer's state: an Error that says so, never wrong content, and
-// checkpoints that were saved before stay as they are.
+// A disk that fails under the optimizer's state causes an Error that says so, never wrong values,
+// and leaves earlier checkpoints unchanged.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -102,7 +102,7 @@ TEST_F(OptimizerFaults, ASaveThatFailsLeavesTheOnesBefore) {
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator(out_.path()), {}), 1);
     EXPECT_TRUE(read_text(first / "state/optimizer.safetensors") == before);
 
-    // From which it goes on as if nothing had been.
+    // From there the run resumes as if nothing had happened.
     fault_ = Fault::kNone;
     Trained resumed(*device_, config_, DType::kBF16, state()),
         straight(*device_, config_, DType::kBF16, {});

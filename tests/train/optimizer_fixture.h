@@ -1,4 +1,4 @@
-// Optimizers on random models and gradients, for tests of where their state is.
+// Optimizers on random models and gradients, for tests of the placement of their state.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 
 namespace longstride {
 
-// Parameters from a few elements, no multiple of anything, to some thousands.
+// Parameters from a few elements, of odd sizes, to some thousands.
 inline ModelConfig optimizer_model() {
   Random random(5);
   ModelConfig config = random_config(random);
@@ -39,7 +39,7 @@ struct Trained {
     optimizer = std::make_unique<Optimizer>(weights, OptimizerConfig{}, state);
   }
 
-  // Updates [first, first + count), with gradients that depend on the step's number alone and are
+  // Updates [first, first + count), with gradients that depend only on the step's number and are
   // multiplied by `scale`; 0: clipped.
   void update(std::int64_t first, std::int64_t count, double scale = 0) {
     for (std::int64_t step = first; step < first + count; ++step) {
@@ -87,7 +87,7 @@ inline StateOptions on_host(std::int64_t slice_elements) {
   return {StatePlace::kHost, slice_elements};
 }
 
-// With room in host memory for `host_bytes`; everything on disk without.
+// With `host_bytes` of host memory; 0: everything on disk.
 inline StateOptions on_disk(const std::filesystem::path& directory, std::int64_t slice_elements,
                             std::int64_t host_bytes = 0) {
   return {StatePlace::kDisk, slice_elements, host_bytes, directory};

@@ -1,5 +1,5 @@
-// Copies of the optimizer's state run beside arithmetic: nothing meets that must not, and every
-// wait is needed for it.
+// Copies of the optimizer's state overlap compute: there are no conflicting accesses, and every
+// wait is necessary for that.
 #include <gtest/gtest.h>
 
 #include "tests/data/temp_directory.h"
@@ -31,7 +31,7 @@ Seen run(const StateOptions& state, DType dtype, const WaitSite* left_out, std::
     EXPECT_GT(device.watch.copies, 0);
     seen.right = trained.bytes() == resident.bytes();
   } catch (const Error&) {
-    // A block that changed while it was written came back as another.
+    // A record that changed while it was written fails its checksum.
   }
   seen.races = device.watch.races;
   seen.buffer_waits = device.watch.waits[wait_site("offload/buffer-after-copy")];
@@ -52,7 +52,7 @@ TEST(OptimizerOrder, NothingMeets) {
       }
 }
 
-// What waits for the lanes while the error is on its way must not end the program.
+// Waiting for the lanes during stack unwinding must not terminate the program.
 TEST(OptimizerOrder, ADeviceThatFailsEndsInItsError) {
   const TempDirectory directory;
   for (const StateOptions& state : {on_host(192), on_disk(directory.path(), 192)}) {
@@ -76,7 +76,7 @@ TEST(OptimizerOrder, NoWaitCanBeLeftOut) {
       EXPECT_GT(run(state, DType::kBF16, site).races, 0) << site->name();
 }
 
-// What the disk does is not in the mover's clocks: the bits tell, with one of some timings.
+// Disk accesses are not in the mover's clocks: wrong bits under one of several timings show them.
 TEST(OptimizerOrder, NoWaitCanBeLeftOutForTheDisk) {
   const TempDirectory directory;
   bool wrong = false;
@@ -85,8 +85,8 @@ TEST(OptimizerOrder, NoWaitCanBeLeftOutForTheDisk) {
                  wait_site("offload/disk-write-after-copy"), seed)
                  .right;
   EXPECT_TRUE(wrong);
-  // That the copy from a buffer is over before it is used again cannot be seen here, where what
-  // computes has waited for that copy already; tests of pages leave the wait out.
+  // The wait for the copy from a buffer before its reuse cannot be tested here, because compute has
+  // already waited for that copy; tests of pages leave the wait out.
   EXPECT_GT(run(on_disk(directory.path(), 192), DType::kBF16, nullptr).buffer_waits, 0);
 }
 

@@ -1,4 +1,4 @@
-// The optimizer: what it computes, and that it is the same wherever its state is.
+// The optimizer: its results, and that they are the same wherever its state is kept.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,7 +13,7 @@
 namespace longstride {
 namespace {
 
-// Smaller than most parameters, larger than several, larger than all; and as it is chosen.
+// Smaller than most parameters, larger than several, larger than all; and the default.
 constexpr std::int64_t kSliceSizes[] = {64, 192, 1088, std::int64_t{4} << 20, 0};
 
 TEST(OptimizerTest, TheFirstUpdateByHand) {
@@ -23,7 +23,7 @@ TEST(OptimizerTest, TheFirstUpdateByHand) {
   ParameterSet before(*device, config, DType::kF32, "before");
   std::copy_n(trained.weights.data(), trained.weights.bytes(), before.data());
   trained.update(1, 1);
-  // At the first step the moments' corrections leave g / |g|, but for epsilon.
+  // At the first step the moments' corrections leave g / |g|, except for epsilon.
   const OptimizerConfig options;
   std::int64_t decayed = 0;
   for (std::int64_t i = 0; i < before.size(); ++i) {
@@ -89,7 +89,7 @@ TEST(OptimizerTest, TakesWhatItSays) {
       EXPECT_EQ(optimizer.state().bytes().disk, needed.disk);
       EXPECT_EQ(needed.disk > 0, place.place == StatePlace::kDisk);
       if (place.place == StatePlace::kDevice) continue;
-      // Four slices at most pass through the device.
+      // At most four slices are on the device at once.
       const std::int64_t per = dtype == DType::kF32 ? 8 : 12,
                          all =
                              Optimizer::bytes_needed(weights.specs(), on_host(place.slice_elements))
@@ -104,7 +104,7 @@ TEST(OptimizerTest, TakesWhatItSays) {
   }
 }
 
-// Of what the host has room for, nothing is on disk; with a byte less, one slice.
+// If everything fits in host memory, nothing is on disk; with a byte less, one slice.
 TEST(OptimizerTest, HostMemoryIsFilledBeforeTheDisk) {
   const TempDirectory disk;
   const ModelConfig config = optimizer_model();
@@ -166,7 +166,7 @@ TEST(OptimizerTest, CheckpointsFitEveryPlace) {
       EXPECT_EQ(file, first_file);
       for (const StateOptions& to : places) {
         Trained resumed(*device, config, dtype, to);
-        // What was read before is not taken for what is loaded.
+        // Earlier reads must not be mistaken for loaded values.
         resumed.optimizer->state().read(kFirstMoment, 0, [](const auto&) {});
         ModelDirectory::open(saved).load(resumed.weights);
         load_optimizer(saved, resumed.weights, *resumed.optimizer);

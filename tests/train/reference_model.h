@@ -117,7 +117,7 @@ class Tape {
     return y;
   }
 
-  // Query t sees key s where first_visible[t] <= s <= t.
+  // Query t attends to key s if first_visible[t] <= s <= t.
   Node attention(Node q, Node k, Node v, std::int64_t heads, std::int64_t kv_heads,
                  const std::vector<std::int64_t>& first_visible) {
     const std::int64_t T = q->rows, C = q->cols / heads, group = heads / kv_heads;

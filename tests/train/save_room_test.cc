@@ -1,4 +1,4 @@
-// The counting of saves and the refusal, on any disk; tests/cli/disk_full_test.cc has a full one.
+// Counting of saves and refusal, on any disk; tests/cli/disk_full_test.cc uses a full one.
 #include "train/save_room.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// A snapshot holds what was there when it was taken, as far as host memory allowed a copy.
+// A snapshot holds the values at the time it was taken, as far as host memory allowed a copy.
 #include "train/save_snapshot.h"
 
 #include <gtest/gtest.h>

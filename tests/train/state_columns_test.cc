@@ -1,5 +1,5 @@
-// Columns other than AdamW's: laid out, cut, moved to host and disk and back, bit by bit. What is
-// computed with them is not looked at.
+// Columns other than AdamW's are laid out, cut, moved to host and disk and back without changing a
+// bit. Arithmetic on them is not tested.
 #include "train/state_columns.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ std::vector<ParameterSpec> some_frozen() {
   return specs;
 }
 
-// What value `i` of a parameter's column is to be in a round.
+// Expected value `i` of a parameter's column in a round.
 std::byte byte_at(std::int64_t round, std::int64_t column, std::int64_t parameter, std::int64_t i) {
   return static_cast<std::byte>((round * 101 + column * 31 + parameter * 7 + i * 13 + i / 251) %
                                 256);
@@ -49,7 +49,7 @@ std::string read(OptimizerState& state, std::int64_t column, std::int64_t parame
   return text;
 }
 
-// A visitor that checks for the bytes of one round and leaves those of the next.
+// A visitor that checks the bytes of one round and writes those of the next.
 OptimizerState::Visitor next_round(const StateColumns& columns, std::int64_t round) {
   return [&columns, round](const StateSegment& segment) {
     for (std::size_t c = 0; c < columns.size(); ++c) {

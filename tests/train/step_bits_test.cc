@@ -55,7 +55,7 @@ TEST(StepBits, TwoRunsAreTheSame) {
   expect_same(run_step(*device, c, *weights, 48, 16, 1), run_step(*device, c, *weights, 48, 16, 1));
 }
 
-// A runner is used again and again, for sequences of any length up to the longest.
+// A runner is reused for sequences of any length up to the longest.
 TEST(StepBits, ARunnerLeavesNothingBehind) {
   const auto device = make_cpu_device();
   const RandomCase c = long_case(1);

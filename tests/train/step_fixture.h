@@ -18,7 +18,7 @@ struct RandomCase {
   std::int64_t chunk = 0, page = 0, keep_chunks = 1;
 };
 
-// Targets within documents; about one in `masked_one_in` does not count (0: all count).
+// Targets within documents; about one in `masked_one_in` is masked (0: none).
 inline void fill_sequence(RandomCase& c, Random& random, std::int64_t tokens,
                           std::uint64_t documents, std::uint64_t masked_one_in) {
   c.tokens.resize(static_cast<std::size_t>(tokens));

@@ -1,4 +1,4 @@
-// Memory of a step: known beforehand, and, but for pages, the same at any context.
+// Memory of a step: known beforehand, and, except for pages, the same at any context.
 #include <gtest/gtest.h>
 
 #include "model/presets.h"
@@ -44,7 +44,7 @@ TEST(StepMemoryTest, KeepingChunksCostsWhatTheyKeep) {
               0.05 * static_cast<double>(two - one));
 }
 
-// Bytes in arenas and pools as planned, and none taken during a run.
+// Arenas and pools have the planned bytes, and nothing is allocated during a run.
 TEST(StepMemoryTest, ARunTakesExactlyWhatWasPlanned) {
   const auto device = make_cpu_device();
   for (std::uint64_t seed = 0; seed < 10; ++seed) {

@@ -13,8 +13,8 @@ double norm_of(const std::vector<double>& v) {
   return std::sqrt(squares);
 }
 
-// Some gradients are zero but for rounding (the q and k of a window of one), so a tenth of the
-// bound is measured against the whole gradient.
+// Some gradients are zero except for rounding (the q and k of a window of one), so a tenth of the
+// bound is relative to the whole gradient.
 void expect_like_reference(const StepOutcome& out, const reference::Result& expected,
                            double bound) {
   EXPECT_NEAR(out.loss(), expected.loss, bound * std::abs(expected.loss));
@@ -46,7 +46,7 @@ TEST_P(StepAgainstReference, LossAndEveryGradient) {
 }
 INSTANTIATE_TEST_SUITE_P(Random, StepAgainstReference, testing::Range(0, 60));
 
-// One sequence under many cuts, among them a chunk larger than the sequence.
+// One sequence with many chunk sizes, including one larger than the sequence.
 TEST(StepChunks, AnyCutGivesTheSameGradients) {
   const auto device = make_cpu_device();
   Random random(5, 1);
@@ -71,7 +71,7 @@ TEST(StepChunks, AnyCutGivesTheSameGradients) {
 }
 
 TEST(StepChunks, PositionsBeyondAMillionOnlyShiftTheAngles) {
-  // Attention depends on differences of positions alone, so a shift changes nothing but rounding;
+  // Attention depends only on differences of positions, so a shift changes nothing but rounding;
   // angles in single precision would be off by whole radians here.
   const auto device = make_cpu_device();
   Random random(9, 1);

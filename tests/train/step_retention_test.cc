@@ -35,7 +35,7 @@ Outcome run(const RandomCase& c, StepOptions options) {
   StepRunner runner = planned_runner(c.config, *weights, gradients,
                                      choose_numerics(*device, c.config, kChunk, kPage), options);
   runner.record_losses();
-  // A shorter sequence before keeps chunks that the longer one recomputes.
+  // First a shorter sequence, which keeps chunks that the longer one recomputes.
   const std::span tokens(c.tokens), targets(c.targets);
   const std::vector<std::int64_t> one = {0};
   runner.run({tokens.subspan(0, 2 * kChunk), targets.subspan(0, 2 * kChunk), one}, 1.0);
@@ -121,7 +121,7 @@ TEST(StepRetention, PagesMayBeOffloadedBesides) {
   }
 }
 
-// Inputs alone: layers are recomputed one at a time, each with the workspace of one.
+// Only inputs are retained: layers are recomputed one at a time, with the workspace of one layer.
 TEST(StepRetention, RetainedInputsSaveWorkspace) {
   RandomCase c = small_case(false);
   c.config.layers = 8;

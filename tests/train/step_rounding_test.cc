@@ -1,5 +1,5 @@
-// Gradient pages in BF16, rounded stochastically: the bits depend on the sequence's key and on
-// places alone, the gradients stay close to those of F32 pages, and nothing drifts.
+// Gradient pages in BF16, rounded stochastically: the bits depend only on the sequence's key and on
+// positions, the gradients stay close to those of F32 pages, and there is no bias.
 #include <gtest/gtest.h>
 
 #include "base/thread_pool.h"
@@ -41,7 +41,7 @@ TEST(StepRounding, NoPlanAndNoThreadsChangeABit) {
       EXPECT_TRUE(same_bits(*run(*device, c, *weights, 5).gradients, *first.gradients)) << threads;
     }
     set_thread_count(before);
-    // The forward pass knows nothing of it.
+    // The forward pass does not depend on it.
     EXPECT_EQ(run(*device, c, *weights, 5, 1, {}).losses, first.losses);
   }
 }
@@ -78,9 +78,9 @@ TEST(StepRounding, PagesTakeHalf) {
 
 // A small model over 64 chunks, so that the first page's sum is rounded 64 times. Measured,
 // relative in the Frobenius norm: 0.4% for the worst weight (k_proj), 0.8% for its bias, whose
-// terms cancel; below 0.2% elsewhere. What a single run is off by is noise of the rounding: the
-// mean over keys comes closer to F32 as that of independent errors does, by a factor of 4 for 16.
-// With rounding to nearest it would not.
+// terms cancel; below 0.2% elsewhere. The error of a single run is rounding noise: the mean over 16
+// keys is 4 times closer to F32, as for independent errors. With rounding to nearest it would not
+// be.
 TEST(StepRounding, StaysCloseToF32OverManyChunks) {
   const auto device = make_cpu_device();
   RandomCase c;

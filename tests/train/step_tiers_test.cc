@@ -1,4 +1,4 @@
-// Invariant 2: wherever pages wait, the bits are the same.
+// Invariant 2: wherever pages are kept, the bits are the same.
 #include <gtest/gtest.h>
 
 #include "tests/data/temp_directory.h"
@@ -17,7 +17,7 @@ struct Outcome {
 
 constexpr std::int64_t kChunk = 32, kPage = 16;
 
-// Cases take turns.
+// Cases alternate.
 NumericsChoice choice_of(std::uint64_t seed) {
   return {.kv_gradient_dtype = seed % 4 < 2 ? "f32" : "bf16"};
 }
@@ -35,7 +35,7 @@ Outcome run(Device& device, const RandomCase& c, const ParameterSet& weights, st
                                       .packed = c.document_starts.size() > 1},
                                      make_mover);
   runner.record_losses();
-  // Twice: nothing of the first run may be left.
+  // Twice: the first run must leave no state behind.
   for (int i = 0; i < 2; ++i) {
     outcome.gradients->zero();
     runner.run({c.tokens, c.targets, c.document_starts}, 1.0);
@@ -58,7 +58,7 @@ std::int64_t least_bytes(Device& device, const RandomCase& c, const SequenceLayo
       .least_page_bytes();
 }
 
-// Contexts that are cut into several parts, with copies that are late, split and out of order.
+// Contexts cut into several segments, with copies that are late, split and out of order.
 TEST(StepTiers, LateCopiesGiveTheSameBits) {
   const auto device = make_cpu_device();
   std::int64_t copies = 0;

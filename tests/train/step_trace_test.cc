@@ -1,4 +1,4 @@
-// What a step leaves in a trace: every task once, inside its chunk and phase.
+// The trace of a step has every task once, inside its chunk and phase.
 #include "train/step_trace.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ bool inside(const Span& inner, const Span& outer) {
   return outer.begin_ns <= inner.begin_ns && inner.end_ns <= outer.end_ns;
 }
 
-// Chunks 0, 1 and 2 are recomputed, 3 and 4 kept: task, and the chunk that it stands under.
+// Chunks 0, 1 and 2 are recomputed, 3 and 4 kept: each task and the chunk that contains it.
 std::map<std::string, std::string> expected_tasks() {
   std::map<std::string, std::string> tasks;
   for (int c = 0; c < 5; ++c) {
@@ -59,7 +59,7 @@ TEST(StepTrace, EveryTaskOnceWhereItBelongs) {
   const TraceSpans::Recorded recorded = trace_spans().stop();
   EXPECT_EQ(recorded.dropped, 0);
 
-  // Calls are the computing itself here.
+  // On the CPU calls are the compute itself.
   const auto ranges = by_name(recorded.spans, TraceTrack::kStep),
              tasks = by_name(recorded.spans, TraceTrack::kCompute);
   const std::map<std::string, std::string> expected = expected_tasks();
@@ -86,7 +86,7 @@ TEST(StepTrace, CallsOfADeviceThatComputesOnItsOwnAreAskingOnly) {
   EXPECT_EQ(compute_track(Stream(DeviceKind::kCuda)), TraceTrack::kStep);
 }
 
-// A trace of what was stopped in the middle is a trace all the same.
+// The trace of an interrupted step is still valid.
 TEST(StepTrace, EndsWhereAnInterruptionEndsIt) {
   const std::unique_ptr<Device> device = make_cpu_device();
   const RandomCase c = small_case();

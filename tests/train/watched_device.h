@@ -1,4 +1,4 @@
-// A CPU device whose copies are watched, and late.
+// A CPU device whose copies are checked and delayed.
 #pragma once
 
 #include "device/device.h"
