@@ -21,8 +21,8 @@ class RowRounding {
  public:
   constexpr RowRounding(std::uint64_t key, std::int64_t token) : key_(mixed(key, token)) {}
 
-  // For elements 2 * pair (the low 16 bits) and 2 * pair + 1. One 32-bit mix serves both, as it runs
-  // for every pair of elements; the 64-bit mix of the key runs once per row.
+  // For elements 2 * pair (the low 16 bits) and 2 * pair + 1. One 32-bit mix serves both, as it
+  // runs for every pair of elements; the 64-bit mix of the key runs once per row.
   constexpr std::uint32_t bits_of_pair(std::uint32_t pair) const {
     std::uint32_t x = pair ^ static_cast<std::uint32_t>(key_);
     x = (x ^ (x >> 16)) * 0x7feb352du;

@@ -24,7 +24,8 @@ class TokenRows {
   void reserve(std::int64_t tokens);
   void build(std::span<const std::int32_t> tokens);
 
-  // Valid until the next build. Tokens with the most rows come first: the longest work starts first.
+  // Valid until the next build. Tokens with the most rows come first, so that the longest work
+  // starts first.
   std::span<const TokenGroup> groups() const { return groups_; }
   // All rows of the chunk, grouped by token.
   std::span<const std::int32_t> rows() const { return rows_; }
