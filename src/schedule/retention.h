@@ -1,5 +1,5 @@
-// Which tensors of a layer's forward pass over a chunk are retained for its backward pass. What is
-// not retained is recomputed. Plain data: a set of bits.
+// Which tensors of a layer's forward pass over a chunk are retained for its backward pass. The
+// others are recomputed. Plain data: a set of bits.
 #pragma once
 
 #include <compare>

@@ -126,8 +126,8 @@ TEST_P(DiskFaults, AChangedByteIsFound) {
   for (const std::int64_t at : {std::int64_t{0}, std::int64_t{3 << 20}, kLarge - 1}) {
     changed = at;
     EXPECT_TRUE(says(read_error(0, kLarge),
-                     {"the test's pages", "came back from", directory_.path().string(),
-                      "other than it was written", "memory.disk_path is faulty"}));
+                     {"the test's pages", "read back from", directory_.path().string(),
+                      "differs from what was written", "memory.disk_path is faulty"}));
     EXPECT_TRUE(reads(1, 1, kLarge));
   }
 }
@@ -142,8 +142,8 @@ TEST_P(DiskFaults, AWriteThatWentElsewhereIsFound) {
   write(2, 2);
   astray = true;
   write(0, 3);  // its place keeps what was there before
-  EXPECT_TRUE(says(read_error(0), {"other than it was written"}));
-  EXPECT_TRUE(says(read_error(2), {"other than it was written"}));
+  EXPECT_TRUE(says(read_error(0), {"differs from what was written"}));
+  EXPECT_TRUE(says(read_error(2), {"differs from what was written"}));
 }
 
 TEST_P(DiskFaults, WhatReadyThrowsIsTheTicketsError) {

@@ -59,10 +59,10 @@ TEST(SpreadPages, RefusesWithNumbers) {
   const std::int64_t least = least_device_bytes(kLayout, schedule, kShape);
   EXPECT_TRUE(
       says(error_of([&] { spread_pages(kLayout, schedule, kShape, {.device = least - 1}); }),
-           {"computed on at once of 64 tokens", "memory.gpu"}));
+           {"largest working set of 64 tokens", "memory.gpu"}));
   EXPECT_TRUE(says(
       error_of([&] { spread_pages(kLayout, schedule, kShape, {.device = least, .host = 100}); }),
-      {"beyond the device", "memory.host", "memory.disk"}));
+      {"offloaded pages need", "memory.host", "memory.disk"}));
 }
 
 // A window needs only what it sees, whatever the context.

@@ -80,8 +80,8 @@ class CudaStream final : public Stream {
   static constexpr std::size_t kPieces = 4;
   cudaEvent_t pieces_[kPieces] = {};
   std::size_t piece_ = 0;
-  // Event i ends interval i, whose time goes to into_[i]. Interval 0 begins at `before_`, the end of
-  // the last interval before the synchronization.
+  // Event i ends interval i, whose time goes to into_[i]. Interval 0 begins at `before_`, the end
+  // of the last interval before the synchronization.
   static constexpr std::size_t kIntervals = 1024;
   std::vector<cudaEvent_t> interval_ends_;
   std::vector<double*> into_;
