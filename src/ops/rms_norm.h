@@ -15,8 +15,8 @@ struct RmsNormForward {
 };
 LS_OP(rms_norm_forward, RmsNormForward)
 
-// The row's scale is rebuilt from x. dw is summed in a fixed order whatever the number of threads;
-// dx has the same bits where dw is absent.
+// The row's scale is recomputed from x. dw is summed in a fixed order whatever the number of
+// threads; dx has the same bits if dw is absent.
 struct RmsNormBackward {
   ConstView dy_RN;
   ConstView x_RN;

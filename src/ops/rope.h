@@ -1,5 +1,5 @@
-// Rotary position embedding, the "rotate half" form of Hugging Face: pair (i, i + C/2) turns by
-// angle position * f_i.
+// Rotary position embedding, the "rotate half" form of Hugging Face: rotates pair (i, i + C/2) by
+// the angle position * f_i.
 #pragma once
 
 #include "ops/dispatch.h"
