@@ -1,6 +1,6 @@
 // Files: read-only maps, whole-file reads, and writes that either happen entirely or not at all.
 // Unless they say otherwise, functions throw Error with the path and the operating system's reason.
-// Classes here are not thread-safe.
+// Classes here are not thread-safe, except that any thread may read a MappedFile.
 #pragma once
 
 #include <cstddef>

@@ -44,7 +44,7 @@ class Stream {
   std::chrono::steady_clock::time_point last_recorded_{};
 };
 
-// A block of device memory, 256-byte aligned, zeroed. Freed on destruction.
+// A block of device memory, 256-byte aligned, zeroed. Freed on destruction. Thread-safe.
 class Memory {
  public:
   virtual ~Memory() = default;

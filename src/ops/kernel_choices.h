@@ -11,7 +11,7 @@ namespace longstride::ops {
 
 using KernelChoices = std::map<std::string, std::string>;  // operation and shape -> kernel, as text
 
-// From now on the stream uses these choices, and the library's default where there is none. Throws
+// From now on the stream uses these choices, and the library's default if there is none. Throws
 // Error if a text cannot be parsed.
 void use_kernel_choices(Stream& stream, const KernelChoices& choices);
 // While one of these exists, an operation and shape met for the first time without a choice is

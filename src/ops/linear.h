@@ -26,7 +26,7 @@ struct LinearBackward {
   ConstView dy_RO;
   ConstView x_RI;  // read for dw only
   ConstView w_OI;  // read for dx only
-  View dx_RI;      // =, or += where `accumulate_dx` is set
+  View dx_RI;      // =, or += if `accumulate_dx` is set
   View dw_OI;      // +=, F32
   View db_O;       // +=, F32
   View scratch;

@@ -12,7 +12,7 @@ struct LossHead {
   ConstView w_VD;       // F32, BF16 or F16
   ConstView targets_T;  // I32; a negative target is ignored
   View losses_T;        // =, F32: -log p(target), 0 if the target is ignored
-  View correct_T;  // =, I32: 1 where the largest logit (first of equals) is the target; absent: not
+  View correct_T;  // =, I32: 1 if the largest logit (first of equals) is the target; absent: not
                    // computed
   View dx_TD;      // =: d(scale * sum of losses)/dx; absent: no gradients at all
   View dw_VD;      // +=, F32; absent: not computed

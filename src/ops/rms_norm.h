@@ -21,7 +21,7 @@ struct RmsNormBackward {
   ConstView dy_RN;
   ConstView x_RN;
   ConstView w_N;
-  View dx_RN;    // =, or += where `accumulate_dx` is set; may be dy itself when not accumulating
+  View dx_RN;    // =, or += if `accumulate_dx` is set; may be dy itself when not accumulating
   View dw_N;     // +=, F32; absent: not computed
   View scratch;  // F32, rms_norm_backward_scratch_elements
   float eps = 1e-6f;

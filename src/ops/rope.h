@@ -19,7 +19,7 @@ struct RopeTables {
 };
 LS_OP(rope_tables, RopeTables)
 
-// In place: x = rotate(x), or rotate back (the gradient) where `inverse` is set.
+// In place: x = rotate(x), or rotate back (the gradient) if `inverse` is set.
 struct Rope {
   View x_THC;
   ConstView cos_TN, sin_TN;

@@ -10,7 +10,7 @@ namespace longstride {
 
 enum class Retained : std::uint8_t {
   kInput,      // of the layer: the residual stream
-  kQ,          // queries, and keys too where the model normalises them
+  kQ,          // queries, and also keys if the model normalises them
   kAttention,  // the attention's output and its log-sum-exp
   kMid,        // the residual stream between attention and feed-forward
   kGate,

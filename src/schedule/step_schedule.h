@@ -29,7 +29,7 @@ enum class TaskKind : std::uint8_t {
 struct Task {
   TaskKind kind = TaskKind::kEmbed;
   std::int64_t chunk = 0;
-  std::int64_t layer = -1;  // -1 where the task is not a layer's
+  std::int64_t layer = -1;  // -1 if the task is not of a layer
   Retention held;           // activations of this chunk and layer that exist before the task
   Retention retains;        // kLayerForward: those that exist after it, `held` included
   Retention lasting;        // of `retains`: those that this task makes and that outlive the episode

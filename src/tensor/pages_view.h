@@ -15,7 +15,7 @@ namespace longstride {
 
 struct PagesView {
   std::byte* base = nullptr;            // slot 0 of the pool
-  const std::int32_t* slots = nullptr;  // logical page -> slot; -1 where the page does not exist
+  const std::int32_t* slots = nullptr;  // logical page -> slot; -1 if the page does not exist
   std::int64_t page_bytes = 0;
   std::int64_t page_tokens = 0;  // P
   std::int64_t kv_heads = 0;     // K

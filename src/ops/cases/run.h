@@ -20,7 +20,7 @@ Outcome run_problem(Device& device, const Problem& problem);
 std::vector<std::string> compare_with_reference(const Problem& problem, const Outcome& outcome);
 
 // The same for the gradients: along random directions, and along single coordinates, the outcome's
-// gradients must agree with central differences of `loss`. Empty where the problem has no `loss`.
+// gradients must agree with central differences of `loss`. Empty if the problem has no `loss`.
 std::vector<std::string> compare_with_differences(const Problem& problem, const Outcome& outcome);
 
 // The same for calls without the problem's optional updates, each in turn and then all: every other
