@@ -1,5 +1,5 @@
-// Where the sources and the program are that this build made. The paths are compiled into one file
-// alone, so that clones in other places share all others in the compiler's cache.
+// The paths of the sources and of the program that this build made. Only one file contains them, so
+// that clones in other places share all others in the compiler's cache.
 #pragma once
 
 #include <filesystem>

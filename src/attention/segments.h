@@ -1,4 +1,4 @@
-// Attention over pages that come to the device segment by segment.
+// Attention over pages that are fetched to the device segment by segment.
 #pragma once
 
 #include <span>
@@ -7,8 +7,8 @@
 
 namespace longstride {
 
-// Calls attend(segments) until all of the task's have been given, each time with their pages on the
-// device: for all of them at once where pages stay there, else for one after the other.
+// Calls attend(segments) with the segments' pages on the device: once with all of the task's
+// segments if pages stay there, otherwise once per segment, in order.
 template <class F>
 void for_segments(PageStore& pages, const Task& task, const F& attend) {
   const std::span<const KeySegment> all = *task.segments;

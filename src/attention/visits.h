@@ -1,5 +1,6 @@
-// Visit lists: for each query page of a chunk the KV pages it visits, and the transpose. Dense and
-// sliding-window attention and packed documents all come from the layout's first visible key.
+// Visit lists: for each query page of a chunk the KV pages it visits, and the transpose. They
+// derive from each query's first visible key, for dense and sliding-window attention and packed
+// documents alike.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@ namespace longstride {
 // Reused from chunk to chunk: after `reserve`, building allocates nothing. Not thread-safe.
 class VisitLists {
  public:
-  // Room for any chunk of a sequence with this layout's tokens, chunk and page.
+  // Reserves capacity for any chunk of a sequence with this layout's tokens, chunk and page sizes.
   void reserve(const SequenceLayout& layout);
   void build(const SequenceLayout& layout, std::int64_t chunk, std::int64_t window);
   // Valid until the next build.

@@ -1,9 +1,8 @@
 // Errors: what went wrong, where, and what to do about it.
 //
-// Error          a mistake in what the user gave us (file, config, budget). The CLI prints
-// `message`, then `hint`,
-//                and exits with status 2.
-// InternalError  a broken invariant of ours (LS_CHECK). Exit status 1.
+// Error          invalid input from the user (file, config, budget). The CLI prints `message`,
+//                then `hint`, and exits with status 2.
+// InternalError  a broken invariant of the program (LS_CHECK). Exit status 1.
 #pragma once
 
 #include <fmt/format.h>
@@ -35,7 +34,7 @@ class InternalError : public std::logic_error {
 
 }  // namespace longstride
 
-// Guards an invariant; the remaining arguments are a fmt format that names the values involved.
+// Checks an invariant; the remaining arguments are a fmt format that names the values involved.
 #define LS_CHECK(condition, ...)                                                               \
   do {                                                                                         \
     if (!(condition)) [[unlikely]]                                                             \

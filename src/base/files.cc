@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A file may come into the place of a file, and of nothing else.
+// A file may replace a regular file and nothing else.
 void check_regular(const fs::path& path) {
   if (path.empty()) throw Error("the name of a file is empty", "name a file");
   std::error_code ignored;
@@ -82,7 +82,7 @@ int open_file(const fs::path& path, int flags) {
   return retry_eintr([&] { return ::open(path.c_str(), flags, 0644); });
 }
 
-// 0, or errno's number.
+// Returns 0 or errno.
 int sync_descriptor(int fd) {
   return retry_eintr([&] { return ::fsync(fd); }) == 0 ? 0 : errno;
 }
@@ -96,7 +96,7 @@ void sync_path(const fs::path& path) {
   if (fd < 0) fail("open", path, errno);
   const int failed = sync_descriptor(fd);
   close_descriptor(fd);
-  // Some file systems do not sync directories; they say EINVAL.
+  // Some file systems do not sync directories and return EINVAL.
   if (failed != 0 && failed != EINVAL) fail("sync", path, failed);
 }
 
@@ -108,19 +108,19 @@ XXH3_state_t* hash_of(void* p) { return static_cast<XXH3_state_t*>(p); }
 
 constexpr const char* kUnfinished = ".unfinished-";
 
-// What a file is called until it is complete.
+// The name of a file until it is complete.
 fs::path unfinished(const fs::path& path) {
   return path.string() + kUnfinished + std::to_string(::getpid());
 }
 
-// What a directory is called until it is complete, or while it goes.
+// The name of a directory until it is complete, or while it is being removed.
 fs::path hidden_sibling(const fs::path& path) {
   return parent_of(path) /
          ("." + path.filename().string() + kUnfinished + std::to_string(::getpid()));
 }
 
-// True where a file can be made in the directory. It has no name, so a process that is killed here
-// leaves nothing behind. Not every file system knows such files.
+// Whether an unnamed file can be created in the directory: a process killed here leaves nothing
+// behind. Not every file system supports unnamed files.
 bool takes_a_file_without_name(const fs::path& directory) {
   const int fd = ::open(directory.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
   if (fd >= 0) ::close(fd);
@@ -130,7 +130,7 @@ bool takes_a_file_without_name(const fs::path& directory) {
 }  // namespace
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
-  // A pipe must be refused, not waited for.
+  // O_NONBLOCK: a pipe is to be refused, not waited for.
   const int fd = open_file(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) fail("open", path, errno);
   struct stat info {};
@@ -212,7 +212,7 @@ void FileWriter::finish() {
 std::uint64_t FileWriter::checksum() const { return XXH3_64bits_digest(hash_of(hash_)); }
 
 std::uint64_t checksum_of_file(const fs::path& path) {
-  // The disk reads while a block is hashed: a page that is waited for costs more than its hash.
+  // Prefetches while a block is hashed: waiting for a page costs more than hashing it.
   constexpr std::size_t kBlock = std::size_t{8} << 20, kAhead = std::size_t{64} << 20;
   const MappedFile file(path);
   const std::span<const std::byte> bytes = file.bytes();
@@ -305,9 +305,9 @@ void DirectoryWriter::commit() {
     sync_path(parent_of(target_));
     return;
   }
-  // The two change names in one call, so that a process killed here leaves the old one or the new
-  // one under the target's name. The old one is dropped, under the temporary's name, once that is
-  // on the disk.
+  // One call exchanges the two names, so a process killed here leaves either the old or the new
+  // directory at the target. The old one, now under the temporary's name, is removed once the
+  // exchange is on disk.
   if (retry_eintr([&] {
         return ::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, target_.c_str(),
                            RENAME_EXCHANGE);
@@ -318,8 +318,8 @@ void DirectoryWriter::commit() {
     return;
   }
   if (errno != EINVAL && errno != ENOSYS) fail("replace", target_, errno);
-  // A file system that cannot do that (network ones): the old one steps aside, under a name that is
-  // not taken for a leftover, and is dropped once the new one has its name.
+  // File systems that cannot exchange names (network ones): renames the old directory to a name
+  // that is not mistaken for a leftover, and removes it once the new one is in place.
   const fs::path old = target_.string() + ".replaced-" + std::to_string(::getpid());
   if (rename_file(target_, old) != 0) fail("move aside", target_, errno);
   if (rename_file(temporary_, target_) != 0) {
@@ -351,8 +351,8 @@ void make_writable_directory(const fs::path& path) {
   fs::create_directories(path, error);
   if (error) fail("create directory", path, error.value());
   if (takes_a_file_without_name(path)) return;
-  // Asking the kernel beats asking the mode bits: a read-only file system or a quota says no here
-  // and not later.
+  // Creating a file tells more than the mode bits: a read-only file system or a quota fails here
+  // rather than later.
   std::string probe;
   const int fd = retry_eintr([&] {
     probe = (path / ".probe-XXXXXX").string();

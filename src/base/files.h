@@ -1,5 +1,6 @@
 // Files: read-only maps, whole-file reads, and writes that either happen entirely or not at all.
-// All functions throw Error naming the path and the operating system's reason.
+// Unless they say otherwise, functions throw Error with the path and the operating system's reason.
+// Classes here are not thread-safe, except that any thread may read a MappedFile.
 #pragma once
 
 #include <cstddef>
@@ -60,14 +61,14 @@ std::uint64_t checksum_of_text(std::string_view text);
 
 // Writes a temporary beside `path`, syncs it and renames it over `path`.
 void write_file_atomic(const std::filesystem::path& path, std::string_view text);
-// The same for what `fill` writes, piece by piece.
+// The same, with `fill` writing the content piece by piece.
 void write_file_atomic(const std::filesystem::path& path,
                        const std::function<void(FileWriter&)>& fill);
-// The same for what `fill` writes by itself, and syncs, under the name it is given.
+// The same, with `fill` creating, writing and syncing the temporary at the path it is given.
 void replace_file_atomic(const std::filesystem::path& path,
                          const std::function<void(const std::filesystem::path&)>& fill);
-// Throws Error where write_file_atomic could not write `path` now, or would put a file in the place
-// of something that is none (a directory, a device). Leaves nothing behind.
+// Throws Error if write_file_atomic could not write `path` now, or if `path` exists and is not a
+// regular file (a directory, a device). Leaves nothing behind.
 void check_file_writable(const std::filesystem::path& path);
 
 // A directory that appears whole or not at all: fill `path()` (a hidden sibling of `target`), then
@@ -87,8 +88,8 @@ class DirectoryWriter {
   bool committed_ = false;
 };
 
-// Keeps others who lock the same directory out until it is destroyed, or the process has ended.
-// Throws Error where another has it. Where the file system knows no locks, there is none.
+// An exclusive lock on a directory, held until destruction or the end of the process. Throws Error
+// if another holder has it. On a file system without locks it does nothing.
 class DirectoryLock {
  public:
   explicit DirectoryLock(const std::filesystem::path& directory);
@@ -100,8 +101,8 @@ class DirectoryLock {
   int fd_;
 };
 
-// Removes a directory so that it is there whole or not at all under its name, whenever the process
-// is killed: what may be left is named as DirectoryWriter's temporaries are. Does not throw.
+// Removes a directory atomically as seen under its name: renames it first, to a name as
+// DirectoryWriter's temporaries have, so a killed process leaves only that. Does not throw.
 std::error_code remove_directory_whole(const std::filesystem::path& path);
 
 // True for the names DirectoryWriter gives its temporaries, so that leftovers of a killed process

@@ -1,9 +1,9 @@
-// The compiled part of fmt, once. Debian has it as a shared library alone, which the program must
-// not need, and as headers it took two thirds of the time to compile a small file. Instantiated
-// here is what fmt's own format.cc instantiates (fmt 9), without wide characters.
+// The compiled part of fmt. Debian ships it only as a shared library, which the program must not
+// depend on; header-only, fmt took two thirds of the compile time of a small file. The
+// instantiations are those of fmt's own format.cc (fmt 9), without wide characters.
 #include <fmt/format.h>
 
-#ifndef FMT_HEADER_ONLY  // other versions than 9 (cmake/dependencies.cmake)
+#ifndef FMT_HEADER_ONLY  // defined for versions other than 9 (cmake/dependencies.cmake)
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE

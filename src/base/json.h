@@ -15,8 +15,8 @@ using OrderedJson = nlohmann::ordered_json;
 Json read_json(const std::filesystem::path& path);
 Json parse_json(const std::string& text, const std::string& where);
 
-// As text, on one line or with so many blanks for each level. Never throws for what strings hold:
-// bytes that are no UTF-8, which paths may have, become U+FFFD.
+// As text, on one line (-1) or with `indent` spaces per level. Never throws because of a string's
+// content: bytes that are not UTF-8, which paths may contain, become U+FFFD.
 std::string dump_json(const Json& json, int indent = -1);
 std::string dump_json(const OrderedJson& json, int indent = -1);
 

@@ -11,7 +11,7 @@ void check_json_depth(std::string_view text, const std::string& where) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (in_text && c == '\\') {
-      ++i;  // whatever is escaped, it does not end the text
+      ++i;  // an escaped character does not end the string
     } else if (c == '"') {
       in_text = !in_text;
     } else if (!in_text && (c == '[' || c == '{')) {

@@ -6,8 +6,9 @@
 
 namespace longstride {
 
-// Throws Error where lists and objects are nested deeper than any file of ours: the library copies
-// and prints a value by recursion, and a hostile one would end the stack. parse_json has called it.
+// Throws Error if lists and objects are nested deeper than in any of the program's files: the
+// library copies and prints values by recursion, so a hostile one would overflow the stack.
+// parse_json calls it.
 void check_json_depth(std::string_view text, const std::string& where);
 
 }  // namespace longstride

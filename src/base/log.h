@@ -1,5 +1,5 @@
-// Messages for people, on stderr. Thread-safe: a message is written in one call. A message that
-// cannot be written (a closed pipe, a full disk) is dropped: that is no reason to end a run.
+// Messages for users, on stderr. Thread-safe: a message is written in one call. A message that
+// cannot be written (a closed pipe, a full disk) is dropped: it is no reason to end a run.
 #pragma once
 
 #include <fmt/format.h>
@@ -14,9 +14,9 @@ void log_line(std::string_view level, std::string_view text);
 // Several lines as they are, for tables. `text` ends with a newline.
 void log_text(std::string_view text);
 
-// Gets every message instead of stderr, whole lines with their newline, until it is replaced; null:
-// stderr again. Messages come from any thread, one at a time. For whoever draws a line that is
-// redrawn, such as a progress bar.
+// Receives every message instead of stderr, as whole lines with their newline, until it is
+// replaced; null restores stderr. Called from any thread, one call at a time. For displays that
+// redraw a line, such as a progress bar.
 using LogSink = std::function<void(std::string_view)>;
 void set_log_sink(LogSink sink);
 

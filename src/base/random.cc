@@ -32,7 +32,7 @@ std::uint32_t Random::next_u32() {
 }
 
 std::uint64_t Random::below(std::uint64_t n) {
-  // Values under `reject` would make some remainders likelier than others.
+  // Values below `reject` would make some remainders likelier than others.
   const std::uint64_t reject = (0 - n) % n;
   std::uint64_t x = next_u64();
   while (x < reject) x = next_u64();

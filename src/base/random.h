@@ -1,5 +1,5 @@
 // Counter-based random numbers (Philox 4x32-10): a value is a pure function of (seed, stream,
-// counter), so any part of a run can be replayed, in any order, on any device.
+// counter), so any part of a run can be recomputed, in any order, on any device.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@ namespace longstride {
 std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter,
                                     std::array<std::uint32_t, 2> key);
 
-// A cursor over one stream. Copyable; the state is (seed, stream, position).
+// A cursor over one stream. Copyable; the state is (seed, stream, position). Not thread-safe.
 class Random {
  public:
   explicit Random(std::uint64_t seed, std::uint64_t stream = 0) : seed_(seed), stream_(stream) {}

@@ -10,9 +10,9 @@ namespace longstride {
 void will_read(std::span<const std::byte> part) {
   if (part.empty()) return;
   static const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  // Advice is for whole pages.
+  // madvise takes whole pages.
   const std::size_t before = reinterpret_cast<std::uintptr_t>(part.data()) % page;
-  // Where the kernel takes no advice, nothing is lost.
+  // Only a hint: a failure changes nothing.
   (void)::madvise(const_cast<std::byte*>(part.data()) - before, part.size() + before,
                   MADV_WILLNEED);
 }

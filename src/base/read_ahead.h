@@ -1,4 +1,4 @@
-// Advice to the disk.
+// Prefetching mapped files.
 #pragma once
 
 #include <cstddef>
@@ -6,8 +6,8 @@
 
 namespace longstride {
 
-// `part` of a MappedFile (base/files.h) is going to be read: the disk begins with what is not in
-// memory, and this returns without waiting for it.
+// Prefetches `part` of a MappedFile (base/files.h): starts reading the pages that are not in memory
+// and returns without waiting for them.
 void will_read(std::span<const std::byte> part);
 
 }  // namespace longstride

@@ -1,4 +1,4 @@
-// A map of limited size: who adds to a full one first drops what was used longest ago.
+// A map of limited size. The caller makes room in a full one by dropping the least recently used.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace longstride {
 
-// Values stay where they are until they are dropped. Not thread-safe.
+// Values keep their addresses until they are dropped. Not thread-safe.
 template <class Key, class Value>
 class RecentMap {
  public:
@@ -18,14 +18,14 @@ class RecentMap {
 
   std::size_t size() const { return places_.size(); }
   bool full() const { return size() >= most_; }
-  // Null where there is none; what is found has been used.
+  // Null if the key is not there; a found entry counts as used.
   Value* find(const Key& key) {
     const auto place = places_.find(key);
     if (place == places_.end()) return nullptr;
     entries_.splice(entries_.begin(), entries_, place->second);
     return &place->second->second;
   }
-  // The key is not there yet, and the map is not full.
+  // Requires that the key is not there yet and that the map is not full.
   Value& add(const Key& key, Value value) {
     LS_CHECK(!full() && !places_.contains(key), "{} of {} entries", size(), most_);
     entries_.emplace_front(key, std::move(value));
@@ -42,7 +42,7 @@ class RecentMap {
   }
 
  private:
-  using Entries = std::list<std::pair<Key, Value>>;  // the last used first
+  using Entries = std::list<std::pair<Key, Value>>;  // most recently used first
   std::size_t most_;
   Entries entries_;
   std::map<Key, typename Entries::iterator> places_;

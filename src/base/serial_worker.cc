@@ -39,7 +39,7 @@ void SerialWorker::run() {
     } catch (...) {
       failed_(std::current_exception());
     }
-    task = nullptr;  // what it holds goes without the lock
+    task = nullptr;  // destroys its captures without the lock
     lock.lock();
   }
 }

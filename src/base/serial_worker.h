@@ -1,4 +1,4 @@
-// A thread that runs what it is given, one after another, in that order.
+// A thread that runs tasks one after another, in the order in which they were posted.
 #pragma once
 
 #include <condition_variable>
@@ -12,15 +12,15 @@ namespace longstride {
 
 class SerialWorker {
  public:
-  // `failed` gets what a task throws, on the worker's thread; it must not throw itself. Tasks after
-  // that one run as before. Throws Error where the system gives no thread.
+  // `failed` is called with what a task throws, on the worker's thread; it must not throw. Later
+  // tasks still run. Throws Error if the system refuses to start a thread.
   explicit SerialWorker(std::function<void(const std::exception_ptr&)> failed);
   SerialWorker(const SerialWorker&) = delete;
   SerialWorker& operator=(const SerialWorker&) = delete;
-  // Waits for the task that runs; drops those that have not begun.
+  // Waits for the running task; drops those that have not begun.
   ~SerialWorker();
 
-  // From any thread.
+  // May be called from any thread.
   void post(std::function<void()> task);
 
  private:
@@ -31,7 +31,7 @@ class SerialWorker {
   std::condition_variable given_;
   std::deque<std::function<void()>> tasks_;
   bool stopping_ = false;
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // last: it uses the other members
 };
 
 }  // namespace longstride

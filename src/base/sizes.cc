@@ -42,7 +42,7 @@ std::int64_t parse_size(std::string_view text, std::string_view what) {
   while (!unit.empty() && unit.front() == ' ') unit.remove_prefix(1);
   const double factor = factor_of(unit);
   if (factor == 0) throw bad(fmt::format("unknown unit '{}'", unit));
-  // A plain integer is read as one, so that no digit is lost to the double.
+  // Parses plain integers as such, because a double would lose digits.
   std::int64_t whole = 0;
   if (text.substr(0, digits).find('.') == std::string_view::npos) {
     const auto [whole_end, whole_error] = std::from_chars(text.data(), text.data() + digits, whole);
@@ -55,7 +55,7 @@ std::int64_t parse_size(std::string_view text, std::string_view what) {
   }
   const double value = number * factor;
   if (!(value < 9.2e18)) throw bad("it is too large");
-  // 1.1K has no exact value and means the nearest; without a unit a fraction means nothing.
+  // 1.1K has no exact value and is rounded; without a unit a fraction makes no sense.
   if (factor == 1 && value != std::floor(value)) throw bad("a fraction needs a unit");
   return static_cast<std::int64_t>(std::llround(value));
 }

@@ -1,4 +1,4 @@
-// System calls that a signal may cut short.
+// System calls that a signal may interrupt.
 #pragma once
 
 #include <unistd.h>
@@ -7,7 +7,7 @@
 
 namespace longstride {
 
-// Calls f, which answers -1 and sets errno where it fails, until no signal cuts it short.
+// Calls f, which returns -1 and sets errno on failure, until no signal interrupts it.
 template <class F>
 auto retry_eintr(const F& f) {
   auto result = f();
@@ -15,8 +15,8 @@ auto retry_eintr(const F& f) {
   return result;
 }
 
-// 0, or errno's number. Linux has closed the descriptor even where close says EINTR, so that is no
-// failure, and a second call could close somebody else's.
+// Returns 0 or errno. Linux has closed the descriptor even if close fails with EINTR: that is no
+// failure, and a second call could close another thread's descriptor.
 inline int close_descriptor(int fd) { return ::close(fd) == 0 || errno == EINTR ? 0 : errno; }
 
 }  // namespace longstride

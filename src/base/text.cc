@@ -28,7 +28,7 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
   std::size_t best_distance = std::max<std::size_t>(2, word.size() / 2) + 1;
   for (const std::string& candidate : candidates) {
     const std::size_t distance = edit_distance(word, candidate);
-    // With every letter changed it is another word, however short.
+    // If every letter differs it is another word, however short.
     if (distance < best_distance && distance < std::max(word.size(), candidate.size()))
       best = candidate, best_distance = distance;
   }

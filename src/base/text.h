@@ -1,4 +1,4 @@
-// Small helpers for texts that people read.
+// Small helpers for text that users read.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace longstride {
 
-// The candidate nearest to `word` by edit distance, or "" where none is near enough to be a likely
-// typo.
+// The candidate nearest to `word` by edit distance, or "" if none is near enough for `word` to be a
+// likely typo of it.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace longstride

@@ -121,7 +121,7 @@ class Pool {
   bool stop_ = false;
 };
 
-// Callers from different threads take turns; the pool belongs to whoever holds the lock.
+// Callers from different threads take turns: the lock's holder owns the pool.
 std::mutex pool_lock;
 std::unique_ptr<Pool> pool;
 std::atomic<int> wanted_threads{0};

@@ -1,4 +1,4 @@
-// Threads that can be refused by the system.
+// Starting threads, which the system may refuse, and joining them.
 #pragma once
 
 #include <functional>
@@ -7,10 +7,10 @@
 
 namespace longstride {
 
-// Throws Error where the system gives no more threads: a limit of processes or of address space.
+// Throws Error if the system refuses (a limit on processes or on address space).
 std::thread start_thread(std::function<void()> body);
 
-// Joins all of them; nothing where there are none.
+// Joins all of them.
 void join_all(std::vector<std::thread>& threads);
 
 }  // namespace longstride

@@ -1,8 +1,8 @@
-// Spans of time for a trace: who did what, from when to when, on the host. One recording for the
-// whole process, off by default; then a span costs one load and no name is put together.
+// Spans of time for a trace: what the host did, from when to when. One recorder for the whole
+// process, off by default; while it is off, a span costs one load and formats no name.
 //
-// While it is on, spans go into room that was taken before, from any thread; what does not fit is
-// counted and dropped.
+// While it is on, any thread adds spans to a buffer that start() allocated; spans that do not fit
+// are counted and dropped.
 #pragma once
 
 #include <atomic>
@@ -14,18 +14,18 @@
 
 namespace longstride {
 
-// The rows of a trace. On a device that computes on its own, kCompute and copies come from what it
-// recorded (Device::record_activity), and kStep holds when the host asked for them.
+// The rows of a trace. On an asynchronous device, kCompute and the copies come from the device's
+// own record (Device::record_activity), and kStep shows when the host queued them.
 enum class TraceTrack : std::uint8_t { kStep, kCompute, kFromHost, kToHost, kDisk };
 inline constexpr int kTraceTracks = 5;
 const char* name_of(TraceTrack track);
 
-// What a span is about, in parts: they become text when the trace is written.
+// A span's name in parts, which become text when the trace is written.
 struct SpanName {
   const char* what = "";     // a literal: its address is kept
-  std::int64_t number = -1;  // -1, here and below: not said
+  std::int64_t number = -1;  // -1, here and below: absent
   std::int64_t chunk = -1, layer = -1;
-  std::int64_t bytes = -1;  // beside the text
+  std::int64_t bytes = -1;  // not part of the text
 };
 // "forward chunk 3 layer 5", "step 7".
 std::string text_of(const SpanName& name);
@@ -39,18 +39,18 @@ struct Span {
 // The clock of all spans: nanoseconds of std::chrono::steady_clock.
 std::uint64_t trace_clock_ns();
 
-// Thread-safe, but for start and stop, which one thread calls in turn.
+// Thread-safe, except that one thread must call start and stop, alternately.
 class TraceSpans {
  public:
-  static constexpr std::size_t kRoom = std::size_t{1} << 20;  // 64 MiB, where they are used
+  static constexpr std::size_t kRoom = std::size_t{1} << 20;  // spans; 64 MiB if all are used
 
-  // Takes the room and records from now on.
+  // Allocates the buffer and starts recording.
   void start(std::size_t room = kRoom);
   struct Recorded {
-    std::vector<Span> spans;   // in no order
-    std::int64_t dropped = 0;  // for want of room
+    std::vector<Span> spans;   // in no particular order
+    std::int64_t dropped = 0;  // because the buffer was full
   };
-  // Ends it. Spans that have not ended yet are in none.
+  // Stops recording. Spans that have not ended yet are lost.
   Recorded stop();
 
   bool on() const { return on_.load(std::memory_order_relaxed); }
@@ -65,10 +65,10 @@ class TraceSpans {
   Recorded recorded_;
 };
 
-// The process's.
+// The process's only recorder.
 TraceSpans& trace_spans();
 
-// From its construction to its destruction.
+// Adds a span that lasts from its construction to its destruction.
 class TraceSpan {
  public:
   TraceSpan(TraceTrack track, const SpanName& name) : on_(trace_spans().on()) {

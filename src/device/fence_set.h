@@ -1,4 +1,4 @@
-// When memory may be used again: the last thing each lane was given to do with it.
+// When memory may be reused: a fence per lane, after the lane's last access to it.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,4 @@
-// The device of recording passes: it has all the memory one could ask for, and none of it can be
-// touched.
+// The device of recording passes: unlimited memory, none of which can be accessed.
 #include <limits>
 
 #include "base/error.h"
@@ -32,7 +31,7 @@ class ShapesDevice final : public Device {
   void copy_to_host(void*, const void*, std::int64_t bytes) override {
     LS_CHECK(false, "{} bytes read from a device of shapes, which holds no values", bytes);
   }
-  // Nobody waits for what a recording pass asks for.
+  // A recording pass does not read the data.
   void copy_to_host_later(void*, const void*, std::int64_t) override {}
   void copy_from_host(void*, const void*, std::int64_t) override {}
   void zero(void*, std::int64_t) override {}

@@ -1,15 +1,16 @@
-// The places in the code where one lane waits for another. Each caller of a mover names its own, in
-// its own files:
+// The places in the code where one lane waits for another. Each caller of a mover defines its own
+// in its own source file:
 //
 //   const WaitSite kAccessAfterFetch{"pages/access-after-fetch"};
 //
-// All of them form a list, which tests walk: they leave out one wait after another, and must
-// notice. What stands before the slash says which tests (tests/offload/wait_sites_test.cc).
+// All of them form a list. Tests walk it: they omit one wait at a time and must detect the missing
+// order. The prefix before the slash selects the tests (tests/offload/wait_sites_test.cc).
 #pragma once
 
 namespace longstride {
 
-// At namespace scope alone: it stays in the list for as long as the program runs.
+// Only for namespace scope: it stays in the list until the program ends. Constructed before main;
+// any thread may read it after that.
 class WaitSite {
  public:
   explicit WaitSite(const char* name) noexcept : name_(name), next_(first_) { first_ = this; }

@@ -1,11 +1,11 @@
-// What stands between this process and a GPU.
+// Why this process cannot use a GPU.
 #pragma once
 
 #include <string>
 
 namespace longstride {
 
-// This build, the driver or the GPU, in words for people; "" where there is CUDA.
+// The reason as a message: the build, the driver or the GPU; "" if CUDA is usable.
 std::string why_no_cuda();
 
 }  // namespace longstride

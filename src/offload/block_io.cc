@@ -11,8 +11,8 @@
 namespace longstride {
 namespace {
 
-// Some refusals come only with the first request: moves a little there and back. 0, or errno's
-// number.
+// Writes and reads a few bytes, as some refusals come only with the first request. Returns 0 or
+// errno.
 int try_out(BlockIo& io) {
   const AlignedMemory memory = aligned_memory(kDirectAlignment);
   std::memset(memory.get(), 0, kDirectAlignment);

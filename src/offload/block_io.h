@@ -1,5 +1,5 @@
-// Reading and writing a file, many requests under way at once: what Transfers drives. Tests put a
-// BlockIo of their own around a real one, to make it fail.
+// Asynchronous file I/O with many requests in flight, driven by Transfers. Tests wrap a real
+// BlockIo in one that fails.
 #pragma once
 
 #include <cstddef>
@@ -13,35 +13,35 @@
 
 namespace longstride {
 
-// For one thread, but wake() from any.
+// Not thread-safe: one thread owns it; only wake() may be called from any thread.
 class BlockIo {
  public:
-  static constexpr int kMostRequests = 32;  // under way at once
+  static constexpr int kMostRequests = 32;  // in flight at once
 
   BlockIo() = default;
   BlockIo(const BlockIo&) = delete;
   BlockIo& operator=(const BlockIo&) = delete;
-  // Memory of requests is not touched any more once this has returned.
+  // Once this has returned, the memory of requests is not accessed any more.
   virtual ~BlockIo() = default;
 
   struct Request {
-    std::byte* to = nullptr;  // a read; or
-    const std::byte* from = nullptr;
+    std::byte* to = nullptr;          // set in a read
+    const std::byte* from = nullptr;  // set in a write
     std::int64_t bytes = 0, offset = 0;
-    std::uint64_t tag = 0;  // comes back in the result
+    std::uint64_t tag = 0;  // returned in the result
   };
   struct Result {
     std::uint64_t tag = 0;
-    std::int64_t moved = 0;  // bytes, perhaps fewer than asked for; or -errno
+    std::int64_t moved = 0;  // bytes, possibly fewer than requested; or -errno
   };
-  // Begins at the latest in the next wait(). In any order among themselves.
+  // Starts a request, in the next wait() at the latest. Requests complete in any order.
   virtual void submit(const Request& request) = 0;
-  // Blocks until a request has ended or wake() was called (since the last wait: it is not lost).
-  // Replaces `results`, by none perhaps.
+  // Blocks until a request completes or wake() is called; a wake() since the last wait counts.
+  // Replaces `results`, possibly by nothing.
   virtual void wait(std::vector<Result>& results) = 0;
   virtual void wake() = 0;
 
-  // Memory, length and offset of a request are multiples of it.
+  // Memory address, length and offset of a request must be multiples of it.
   virtual std::int64_t alignment() const = 0;
   virtual std::string description() const = 0;  // "io_uring, direct"
 };
@@ -51,19 +51,19 @@ enum class IoKind : std::uint8_t { kUringDirect, kThreadsDirect, kThreadsBuffere
 inline constexpr int kIoKinds = 3;
 inline constexpr std::int64_t kDirectAlignment = 4096;
 
-// Null where the kernel, a container, the file system or the length of blocks forbids that kind;
-// `why_not` says which. kThreadsBuffered always works. A direct kind has been tried out: the start
-// of the file is overwritten.
+// Null if the kernel, a container, the file system or the block size rules that kind out; `why_not`
+// then says why. kThreadsBuffered always works. Tests a direct kind with a request, which
+// overwrites the start of the file.
 std::unique_ptr<BlockIo> make_block_io(IoKind kind, std::shared_ptr<OffloadFile> file,
                                        std::int64_t block_bytes, std::string* why_not);
-// The first kind that works, and for logs what the ones before it lacked.
+// The first kind that works, and why those before it did not, for logs.
 struct OpenedIo {
   std::unique_ptr<BlockIo> io;
   std::string why_not_better;  // "" with the best
 };
 OpenedIo open_block_io(const std::shared_ptr<OffloadFile>& file, std::int64_t block_bytes);
 
-// Memory that begins at a multiple of kDirectAlignment.
+// Memory aligned to kDirectAlignment.
 struct FreeAligned {
   void operator()(std::byte* memory) const { ::operator delete[](memory, kAlign); }
   static constexpr std::align_val_t kAlign{kDirectAlignment};

@@ -10,8 +10,8 @@ namespace longstride {
 
 namespace {
 
-const WaitSite kDiskWriteAfterCopy{"offload/disk-write-after-copy"};  // what it writes has come
-const WaitSite kBufferAfterCopy{"offload/buffer-after-copy"};         // what it held has been read
+const WaitSite kDiskWriteAfterCopy{"offload/disk-write-after-copy"};  // the data has arrived
+const WaitSite kBufferAfterCopy{"offload/buffer-after-copy"};         // its old data has been read
 
 }  // namespace
 
@@ -28,7 +28,7 @@ DiskBuffers::DiskBuffers(Device& device, Mover& mover, std::unique_ptr<DiskQueue
 }
 
 DiskBuffers::~DiskBuffers() {
-  finish_whatever_comes(mover_);  // what the queue waits for comes
+  finish_whatever_comes(mover_);  // the queue may be waiting for its copies
 }
 
 DiskBuffers::Buffer* DiskBuffers::reading(std::int64_t block) {
@@ -132,7 +132,7 @@ void DiskBuffers::finish() {
     try {
       if (b.ticket != 0) queue_->wait(b.ticket);
     } catch (const Error&) {
-      // Nobody needs what was under way: what is needed was waited for, and failed there.
+      // Not needed: the error of a block that is needed is thrown where it is waited for.
     }
   }
 }

@@ -85,7 +85,7 @@ DiskQueue::Ticket DiskQueue::read(std::int64_t block, std::byte* to) {
   job.to = to;
   job.ready = true;
   const Ticket ticket = job.ticket;
-  advance(of);  // may end the job
+  advance(of);  // may finish and free the job
   return ticket;
 }
 
@@ -164,7 +164,7 @@ void DiskQueue::transferred(Job& job, int error) {
                     "check the disk of memory.disk_path, or choose another directory; the run can "
                     "be resumed from its last checkpoint")));
   } else if (job.to != nullptr) {
-    // Elsewhere, so that requests go on meanwhile.
+    // On another thread, so that this one keeps requests going.
     summing(job).post([this, &job] { verify(job); });
   } else {
     finish(job, nullptr);
@@ -174,10 +174,10 @@ void DiskQueue::transferred(Job& job, int error) {
 void DiskQueue::verify(Job& job) {
   std::exception_ptr failure;
   if (checksum_of(job.to, block_bytes_) != job.checksum)
-    failure = std::make_exception_ptr(
-        Error(fmt::format("{}: a block came back from {} other than it was written", what_, where_),
-              "the disk of memory.disk_path is faulty: choose another and resume from the last "
-              "checkpoint"));
+    failure = std::make_exception_ptr(Error(
+        fmt::format("{}: a block read back from {} differs from what was written", what_, where_),
+        "the disk of memory.disk_path is faulty: choose another and resume from the last "
+        "checkpoint"));
   finish(job, failure);
 }
 

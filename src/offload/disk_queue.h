@@ -1,19 +1,18 @@
-// Blocks on disk: a file of equal blocks, written and read beside everything else.
+// A file of equal blocks on disk, written and read in the background.
 //
-// Order. Jobs of one block run one after another as they were given, so a read sees every earlier
-// write of its block. Jobs of different blocks run in any order, several at a time; the `ready`
-// functions of writes are called one after another as they were given. So a `ready` that blocks
-// holds up later writes, and later reads of the blocks they write: no other read, and no write that
-// was ready before.
+// Order: jobs of one block run in the order given, so a read sees every earlier write of its block.
+// Jobs of different blocks run in any order, several at a time. The `ready` functions of writes are
+// called one after another, in the order given. So a `ready` that blocks delays later writes, and
+// later reads of the blocks they write, but no other read and no write that was already ready.
 //
-// How it does I/O, in order of preference (offload/block_io.h): io_uring past the system's cache;
-// threads past the cache, where the kernel or a container refuses io_uring; threads through the
-// cache, where the file system refuses O_DIRECT or a block is no multiple of 4096 bytes. Memory
-// that does not begin at a multiple of 4096 is copied on the way if the cache is passed by.
+// I/O, in order of preference (offload/block_io.h): io_uring with O_DIRECT; threads with O_DIRECT,
+// if the kernel or a container refuses io_uring; threads through the page cache, if the file system
+// refuses O_DIRECT or the block size is not a multiple of 4096 bytes. With O_DIRECT, memory that is
+// not aligned to 4096 bytes goes through a copy.
 //
-// Every block has a checksum (XXH3), taken when it is written and compared when it is read.
+// Every block has a checksum (XXH3), computed when it is written and verified when it is read.
 //
-// One thread owns a queue and calls its functions.
+// Not thread-safe: one thread owns a queue and calls its functions.
 #pragma once
 
 #include <array>
@@ -37,54 +36,55 @@ namespace longstride {
 
 class DiskQueue {
  public:
-  // Space for all blocks is reserved at once, in a file without a name: the system removes it
-  // however the process ends, and the directory may go meanwhile. `what` is in it, for messages.
-  // Throws Error where the directory cannot be written or has not that much room.
+  // Reserves space for all blocks at once, in an unnamed file: the system removes it however the
+  // process ends, and the directory may be removed meanwhile. `what` names the content in messages.
+  // Throws Error if the directory cannot be written or has too little space.
   DiskQueue(const std::filesystem::path& directory, std::int64_t blocks, std::int64_t block_bytes,
             const std::string& what);
-  // On I/O that is there already; `directory` is for messages alone.
+  // Uses I/O that is already open; `directory` is only for messages.
   DiskQueue(OpenedIo opened, const std::filesystem::path& directory, std::int64_t blocks,
             std::int64_t block_bytes, const std::string& what);
   DiskQueue(const DiskQueue&) = delete;
   DiskQueue& operator=(const DiskQueue&) = delete;
-  // Jobs that have not begun never run, and their `ready` is not called. Waits for requests that
-  // are under way and for a `ready` that is being called; touches no buffer after that.
+  // Jobs that have not begun never run, and their `ready` is not called. Waits for requests in
+  // flight and for a running `ready`; accesses no buffer after that.
   ~DiskQueue();
 
   using Ticket = std::uint64_t;
-  // `from` must stay, unchanged from ready on, until the ticket is done. `ready` (may be empty) is
-  // called first, on a thread of the queue; it may block, and what it throws fails the job.
+  // `from` must stay valid until the ticket is done, and unchanged once `ready` has returned.
+  // `ready` (may be empty) is called first, on a thread of the queue; it may block, and an
+  // exception from it fails the job.
   Ticket write(std::int64_t block, const std::byte* from, std::function<void()> ready);
-  // `to` is the queue's until the ticket is done. The block was written before; if the last write
-  // failed, so does this, for the same reason.
+  // The queue owns `to` until the ticket is done. Requires an earlier write of the block; if the
+  // last one failed, the read fails for the same reason.
   Ticket read(std::int64_t block, std::byte* to);
-  // Throw where the job failed: Error for what the disk did, or what `ready` threw. The buffer is
-  // free then too. May be asked again and gives the same answer. Where the queue itself broke down
-  // (an invariant of ours, on one of its threads), all unfinished jobs fail with what broke it, and
-  // buffers are free once the queue is destroyed; write and read throw the same.
+  // Both throw if the job failed: Error for a disk failure, or the exception from `ready`. The
+  // buffer is free then too. Further calls give the same answer. If the queue itself fails (a
+  // broken invariant on one of its threads), all unfinished jobs fail with that exception, write
+  // and read throw it too, and buffers are free only once the queue is destroyed.
   bool done(Ticket ticket);
   void wait(Ticket ticket);
 
-  // Since the beginning; without busy time that is still under way.
+  // Since construction; without the busy time of requests in flight.
   DiskMoved moved() const { return transfers_.moved(); }
-  // "io_uring, direct"; with the reason where it is not that.
+  // "io_uring, direct"; for other kinds with the reason.
   std::string description() const;
 
  private:
   struct Job {
     Ticket ticket = 0;
     std::int64_t block = 0;
-    const std::byte* from = nullptr;  // a write, or
-    std::byte* to = nullptr;
+    const std::byte* from = nullptr;  // set in a write
+    std::byte* to = nullptr;          // set in a read
     bool ready = false, started = false;
-    std::uint64_t checksum = 0;            // a write: of its content; a read: what it must be
+    std::uint64_t checksum = 0;            // a write: of its content; a read: the expected one
     std::exception_ptr failure = nullptr;  // of `ready`
   };
   struct Block {
     std::vector<Job*> jobs;  // not done, in order
     std::uint64_t checksum = 0;
     std::exception_ptr failure = nullptr;  // of the last write
-    bool written = false;                  // or will be, by a job
+    bool written = false;                  // or a job will write it
   };
 
   Job& add(std::int64_t block);
@@ -96,7 +96,7 @@ class DiskQueue {
   void finish(Job& job, const std::exception_ptr& failure);
   void break_down(const std::exception_ptr& failure);
   std::function<void(const std::exception_ptr&)> breaking();
-  // These two with the mutex held.
+  // These two require the mutex.
   void advance(Block& block);
   void remove(Job& job, const std::exception_ptr& failure);
 
@@ -110,9 +110,9 @@ class DiskQueue {
   std::unordered_map<Ticket, std::exception_ptr> failures_;
   Ticket next_ticket_ = 1;
   bool stopping_ = false;
-  std::exception_ptr broken_;  // by what
+  std::exception_ptr broken_;  // why the queue itself failed
 
-  // Each gives work to those above it alone, once the queue is stopping.
+  // Destroyed in reverse order: once the queue is stopping, each gives work only to those above it.
   std::array<SerialWorker, 4> summing_;  // checksums: one thread may be slower than the disk
   Transfers transfers_;
   SerialWorker preparing_;

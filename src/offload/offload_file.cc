@@ -19,7 +19,7 @@ int make_nameless(const std::filesystem::path& directory) {
   const int file =
       retry_eintr([&] { return ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600); });
   if (file >= 0) return file;
-  // Not every file system has O_TMPFILE; where the directory is at fault, this fails as well.
+  // Not every file system has O_TMPFILE; if the directory is the problem, this fails as well.
   std::string name;
   const int named = retry_eintr([&] {
     name = (directory / ".longstride-pages-XXXXXX").string();
@@ -29,7 +29,8 @@ int make_nameless(const std::filesystem::path& directory) {
   return named;
 }
 
-// 0, or errno's number. What cannot succeed is not begun: it would fill the disk before it fails.
+// Returns 0 or errno. Checks the free space first: posix_fallocate would fill the disk before it
+// fails.
 int reserve(int file, std::int64_t bytes) {
   struct statvfs room = {};
   if (::fstatvfs(file, &room) == 0 &&

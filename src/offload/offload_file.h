@@ -1,5 +1,5 @@
-// A file for what is offloaded: its space is reserved when it is made, and it has no name, so that
-// the system removes it when the process ends, however it ends. Not thread-safe.
+// An unnamed file for offloaded data: its space is reserved on construction, and the system removes
+// it however the process ends. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,16 @@ namespace longstride {
 
 class OffloadFile {
  public:
-  // Throws Error where the directory cannot be written or has not that much room; `what` goes
-  // there, for the message.
+  // Throws Error if the directory cannot be written or has too little space; `what` names the
+  // content in the message.
   OffloadFile(const std::filesystem::path& directory, std::int64_t bytes, const std::string& what);
   OffloadFile(const OffloadFile&) = delete;
   OffloadFile& operator=(const OffloadFile&) = delete;
   ~OffloadFile();
 
-  // From now on past the system's cache (O_DIRECT), or through it; memory, offsets and lengths are
-  // then multiples of the disk's blocks. Returns 0, or errno's number where the file system
-  // refuses.
+  // From now on bypasses the page cache (O_DIRECT), or not. With O_DIRECT, memory addresses,
+  // offsets and lengths must be multiples of the disk's blocks. Returns 0, or errno if the file
+  // system refuses.
   int set_direct(bool direct) const;
   int descriptor() const { return file_; }
 

@@ -9,7 +9,7 @@ namespace longstride {
 namespace {
 
 const WaitSite kReadAfterWrite{"offload/read-after-write"};  // the record is complete
-const WaitSite kWriteAfterRead{"offload/write-after-read"};  // who was in that place has been read
+const WaitSite kWriteAfterRead{"offload/write-after-read"};  // the old record has been read
 
 std::unique_ptr<DiskBuffers> make_disk(Device& device, Mover& mover, const OffloadRecords& records,
                                        const OffloadCapacity& capacity) {
@@ -31,7 +31,7 @@ OffloadStore::OffloadStore(Device& device, Mover* mover, const OffloadRecords& r
   LS_CHECK(mover != nullptr || capacity.records() == 0, "{}: {} records and no mover", records.what,
            capacity.records());
   if (records_.total_bytes == 0) records_.total_bytes = capacity.records() * records.bytes;
-  // The disk first: where it refuses, little was lost.
+  // The disk first: if it refuses, no time was spent on host memory.
   if (capacity.disk_records > 0) disk_ = make_disk(device, *mover, records_, capacity);
   if (capacity.host_records > 0)
     host_ =

@@ -1,10 +1,10 @@
-// Records of equal size off the device: in host memory while that lasts, the others on disk, to
-// which they go through a few buffers. Copies run in the mover's lanes; a record is never written
-// before it has been read, nor read before it has been written. What the disk did wrong is an Error
-// when the record is read, or earlier. Not thread-safe: the thread that drives the mover owns it.
+// Offloaded records of equal size: the first ones in host memory, the others on disk, staged in a
+// few buffers. Copies run in the mover's lanes; a read of a record waits for its last write, and a
+// write for the last read. A disk failure is an Error when the record is read, or earlier. Not
+// thread-safe: the thread that drives the mover owns it.
 //
-// A record is addressed by its place, from 0 to the capacity: the owner counts places itself, or
-// has them handed out by take().
+// A record is addressed by its place, from 0 to the capacity: the owner assigns places itself or
+// gets them from take().
 #pragma once
 
 #include <cstddef>
@@ -23,15 +23,15 @@
 namespace longstride {
 
 struct OffloadRecords {
-  std::int64_t bytes = 0;        // of one
-  std::int64_t disk_bytes = 0;   // of one on disk, at least `bytes`; 0: the same
-  std::int64_t total_bytes = 0;  // of all, where the last is shorter; 0: it is not
-  std::int64_t most_pieces = 1;  // that one is copied in
+  std::int64_t bytes = 0;        // of a record
+  std::int64_t disk_bytes = 0;   // of a record on disk, at least `bytes`; 0: the same
+  std::int64_t total_bytes = 0;  // of all, if the last one is shorter; 0: it is not
+  std::int64_t most_pieces = 1;  // per record
   std::string what;              // for messages
   std::string what_on_host;      // likewise
 };
 
-// Bytes of a record, from `offset` on, that lie together on the device.
+// Bytes of a record, from `offset` on, that are contiguous on the device.
 struct OffloadPiece {
   std::int64_t offset = 0, bytes = 0;
   std::byte* device = nullptr;
@@ -39,37 +39,37 @@ struct OffloadPiece {
 
 class OffloadStore {
  public:
-  // `mover` outlives it; null where the capacity is none. Throws Error where host or disk have not
-  // that much.
+  // `mover` outlives it; null if the capacity is 0. Throws Error if host or disk have too little
+  // space.
   OffloadStore(Device& device, Mover* mover, const OffloadRecords& records,
                const OffloadCapacity& capacity);
 
-  // A place for one record, the lowest that is free, so that host memory is used before the disk.
-  // The plan said how many are needed, so none left is a broken invariant.
+  // The lowest free place, so that host memory is used before the disk. The capacity comes from the
+  // plan, so running out is a broken invariant.
   std::int64_t take();
   bool has_free() const { return !free_.empty(); }
   void give(std::int64_t place);
 
-  // Queues copies between the device and the record, in the lane to (from) the host, and gives
-  // their fence. The caller has seen to it that the lane comes after whoever accesses the pieces on
-  // the device. `read` waits for the disk.
+  // Queues copies between the device and the record, in the lane to (from) the host, and returns
+  // their fence. The caller must have made that lane wait for other accesses to the pieces on the
+  // device. `read` waits for the disk.
   Fence write(std::int64_t place, std::span<const OffloadPiece> pieces);
   Fence read(std::int64_t place, std::span<const OffloadPiece> pieces);
-  // The record is going to be read soon. False where all buffers are busy.
+  // Starts reading a record from disk. False if no buffer is free for it.
   bool read_ahead(std::int64_t place);
-  // The same for the records from `place` on, as many as there are buffers for.
+  // The same for records from `place` on, as many as buffers allow.
   void read_ahead_from(std::int64_t place);
-  // Nobody waits for what was read ahead or looked at.
+  // Discards records that were read ahead or looked at.
   void drop_read_ahead();
 
-  // For the host, while the mover has nothing to do. Where to write a record; end_host_write sends
-  // it on.
+  // Host access, while the mover is idle. The memory to write a record to; end_host_write stores
+  // it.
   std::byte* begin_host_write(std::int64_t place);
   void end_host_write(std::int64_t place);
-  // A record's bytes, until the next call of any function.
+  // A record's bytes, valid until the next call of any function.
   const std::byte* look_at(std::int64_t place);
 
-  // Returns when the disk has done everything; the mover has.
+  // Returns when the disk is idle. Requires that the mover is.
   void finish();
 
   const OffloadCapacity& capacity() const { return capacity_; }
@@ -87,7 +87,7 @@ class OffloadStore {
   OffloadCapacity capacity_;
   std::unique_ptr<DiskBuffers> disk_;
   std::unique_ptr<Memory> host_;
-  std::vector<std::int64_t> free_;  // the first places last
+  std::vector<std::int64_t> free_;  // descending
   std::vector<FenceSet> fences_;    // per place in host memory
   std::vector<bool> prepared_;      // likewise
   std::vector<Mover::Copy> copies_;

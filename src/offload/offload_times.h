@@ -1,4 +1,4 @@
-// What movement between device, host and disk was, what it cost, and how much of it was hidden.
+// Bytes moved between device, host and disk, the time it took, and how much of it was hidden.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 namespace longstride {
 
 struct MovedBytes {
-  std::int64_t out = 0, in = 0;             // that left the device and came back
-  std::int64_t to_disk = 0, from_disk = 0;  // of them
+  std::int64_t out = 0, in = 0;             // from and to the device
+  std::int64_t to_disk = 0, from_disk = 0;  // of those, through the disk
 
   MovedBytes operator+(const MovedBytes& more) const {
     return {out + more.out, in + more.in, to_disk + more.to_disk, from_disk + more.from_disk};
@@ -22,21 +22,21 @@ struct MovedBytes {
   }
 };
 
-// Since the beginning.
+// Since construction.
 struct DiskTimes {
-  double busy_s = 0;    // the disk was
-  double waited_s = 0;  // the caller stood still for it
+  double busy_s = 0;    // time that the disk was busy
+  double waited_s = 0;  // time that the caller waited for it
 
   DiskTimes operator+(const DiskTimes& more) const {
     return {busy_s + more.busy_s, waited_s + more.waited_s};
   }
 };
 
-// How long records were on their way.
+// The time that moving records took.
 struct OffloadTimes {
   MoveTimes copies;     // between host and device
-  double disk_s = 0;    // the disk was busy
-  double waited_s = 0;  // the host stood still for it, and with it, after a while, the device
+  double disk_s = 0;    // time that the disk was busy
+  double waited_s = 0;  // time that the host waited for it; the device soon runs dry then
 
   OffloadTimes& operator+=(const OffloadTimes& more) {
     copies += more.copies;
@@ -45,7 +45,7 @@ struct OffloadTimes {
     return *this;
   }
   double blocked_s() const { return copies.blocked_s + waited_s; }
-  // Of the time of the busiest lane or of the disk, what nobody waited for; 1 where nothing moved.
+  // The share of the busiest lane's or the disk's time that nobody waited for; 1 if nothing moved.
   double hidden_share() const {
     const double busy = std::max({copies.from_host_s, copies.to_host_s, disk_s});
     return busy > blocked_s() ? 1 - blocked_s() / busy : busy > 0 ? 0 : 1;

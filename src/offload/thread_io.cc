@@ -71,7 +71,7 @@ class ThreadIo final : public BlockIo {
     join_all(threads_);
   }
 
-  // What ends a thread early goes to the one that waits for results.
+  // wait() rethrows an exception that ends a thread.
   void run() {
     try {
       serve();

@@ -1,4 +1,4 @@
-// Requests by threads that each sit in a pread or pwrite.
+// Requests by threads that block in pread or pwrite.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace longstride {
 
-// `direct`: what the file was set to.
+// `direct`: how the file was opened (OffloadFile::set_direct).
 std::unique_ptr<BlockIo> make_thread_io(std::shared_ptr<OffloadFile> file, bool direct);
 
 }  // namespace longstride

@@ -13,7 +13,7 @@
 namespace longstride {
 namespace {
 
-constexpr std::size_t kTogether = 8;  // transfers under way
+constexpr std::size_t kTogether = 8;  // transfers in flight
 constexpr std::int64_t kRequestBytes = std::int64_t{2} << 20;
 constexpr int kMostTries = 100;
 
@@ -41,7 +41,7 @@ Transfers::~Transfers() {
     failed_(std::current_exception());
   }
   thread_.join();
-  io_.reset();  // requests of a thread that broke may still use the memory below
+  io_.reset();  // if the thread failed, requests in flight may still access running_'s memory
 }
 
 void Transfers::start(Transfer transfer) {
@@ -164,7 +164,7 @@ void Transfers::settle(const BlockIo::Result& result) {
 void Transfers::go_on(Flight& flight, std::int64_t moved) {
   BlockIo::Request& rest = flight.rest;
   const bool reads = rest.to != nullptr;
-  // What follows a short direct request begins at a multiple again.
+  // After a short direct request, the rest must start at an aligned offset again.
   if (moved < rest.bytes) moved -= moved % io_->alignment();
   flight.tries = moved > 0 ? 0 : flight.tries + 1;
   rest.bytes -= moved;

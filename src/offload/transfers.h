@@ -1,5 +1,6 @@
-// Moves pieces of memory to and from a file, several at a time, on a thread of its own: cuts them
-// into requests, goes on after short ones, and tells how each transfer ended.
+// Moves pieces of memory to and from a file, several at a time, on a thread of its own: splits them
+// into requests, continues after short ones, and reports how each transfer ended. Any thread may
+// call start and moved.
 #pragma once
 
 #include <cstdint>
@@ -18,48 +19,48 @@ namespace longstride {
 
 struct DiskMoved {
   std::int64_t read = 0, written = 0;  // bytes
-  double busy_s = 0;                   // requests were under way
+  double busy_s = 0;                   // time with requests in flight
 };
 
 class Transfers {
  public:
-  // `failed` gets what breaks the thread of the transfers, on that thread; it must not throw. No
-  // transfer ends after that. Throws Error where the system gives no thread.
+  // `failed` is called with the exception that ends the transfer thread, on that thread; it must
+  // not throw. No transfer ends after that. Throws Error if the system refuses to start a thread.
   Transfers(std::unique_ptr<BlockIo> io, std::function<void(const std::exception_ptr&)> failed);
   Transfers(const Transfers&) = delete;
   Transfers& operator=(const Transfers&) = delete;
-  // Waits for requests that are under way and makes no more: what is cut short ends with ECANCELED,
-  // what had not begun is dropped. Memory is not touched after that.
+  // Waits for requests in flight and makes no more: unfinished transfers end with ECANCELED, those
+  // not begun are dropped. Accesses no memory after that.
   ~Transfers();
 
   struct Transfer {
-    std::byte* to = nullptr;  // a read; or
-    const std::byte* from = nullptr;
+    std::byte* to = nullptr;          // set in a read
+    const std::byte* from = nullptr;  // set in a write
     std::int64_t bytes = 0, offset = 0;
-    // With 0, or errno's number: ENODATA where the file ended too early. On the thread of the
-    // transfers, which stands still meanwhile; what it throws breaks the thread.
+    // Called with 0 or errno (ENODATA if the file ended too early), on the transfer thread, which
+    // it blocks; an exception from it ends the thread.
     std::function<void(int error)> ended;
   };
-  // From any thread. Transfers begin in the order given and end in any. Memory that is not aligned
-  // as the file needs it goes through a copy.
+  // May be called from any thread. Transfers begin in the order given and end in any order. Memory
+  // that is not aligned as the file requires goes through a copy.
   void start(Transfer transfer);
 
-  DiskMoved moved() const;  // from any thread; since the beginning
+  DiskMoved moved() const;  // since construction; from any thread
   const BlockIo& io() const { return *io_; }
 
  private:
   struct Running {
     Transfer transfer;
-    AlignedMemory aligned = nullptr;  // in place of the transfer's own memory
-    std::int64_t asked = 0;           // bytes that requests were made for
-    int requests = 0;                 // under way
-    int error = 0;                    // the first
+    AlignedMemory aligned = nullptr;  // replaces the transfer's own memory if that is not aligned
+    std::int64_t asked = 0;           // bytes requested so far
+    int requests = 0;                 // in flight
+    int error = 0;                    // the first one
     std::uint64_t begin_ns = 0;       // for a trace
   };
   struct Flight {
     Running* running = nullptr;  // null: free
     BlockIo::Request rest;
-    int tries = 0;  // without progress
+    int tries = 0;  // consecutive ones without progress
   };
 
   void run();
@@ -73,7 +74,7 @@ class Transfers {
 
   std::unique_ptr<BlockIo> io_;
   std::function<void(const std::exception_ptr&)> failed_;
-  // Of the thread alone.
+  // Used by the transfer thread alone.
   std::list<Running> running_;
   std::vector<Flight> flights_;
   std::vector<std::uint64_t> free_flights_;
@@ -83,7 +84,7 @@ class Transfers {
   std::deque<Transfer> waiting_;
   DiskMoved moved_;
   bool stopping_ = false;
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // last: it uses the other members
 };
 
 }  // namespace longstride

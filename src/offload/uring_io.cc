@@ -23,7 +23,7 @@ class UringIo final : public BlockIo {
       : file_(std::move(file)), ring_(ring), event_(event) {}
   ~UringIo() override {
     try {
-      wake();  // ends the wait for it
+      wake();  // completes the read of event_
       std::vector<Result> results;
       while (under_way_ > 0 || awaits_wake_) collect(results);
     } catch (const std::exception& e) {
@@ -94,7 +94,7 @@ class UringIo final : public BlockIo {
 
   std::shared_ptr<OffloadFile> file_;
   io_uring ring_;
-  int event_;  // wake() writes to it; a read of it is always under way
+  int event_;  // wake() writes to it; wait() keeps a read of it in flight
   std::uint64_t event_count_ = 0;
   bool awaits_wake_ = false;
   int under_way_ = 0;

@@ -1,4 +1,4 @@
-// Requests by io_uring: the kernel has them all at once, and no thread sits in a call for each.
+// Requests by io_uring: the kernel has all of them at once, and no thread blocks per request.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace longstride {
 
-// `file` is direct. Null where the kernel or a container refuses io_uring; `error` is its number.
+// `file` must be direct. Null if the kernel or a container refuses io_uring; `error` is then errno.
 std::unique_ptr<BlockIo> make_uring_io(std::shared_ptr<OffloadFile> file, int* error);
 
 }  // namespace longstride

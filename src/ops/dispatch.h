@@ -1,15 +1,16 @@
 // LS_OP(name, Args) declares an operation: `name(Stream&, const Args&)` in longstride::ops, and its
 // implementation per backend, cpu::name in cpu/<stem>.cc and cuda::name in cuda/<stem>.cu (or the
 // stub in no_cuda/). Before either is called, `check(const Stream&, const Args&)` in
-// checks/<stem>.cc refuses arguments that do not fit together; a backend checks what it alone asks
-// for: alignment, sizes it supports, what only its memory shows.
+// checks/<stem>.cc rejects inconsistent arguments; a backend checks only its own requirements:
+// alignment, supported sizes, values in its memory.
 //
 // Rules for every operation: arguments are plain data; outputs never alias inputs unless the header
-// says so; nothing is allocated; all offsets are 64-bit; gradients state whether they are written
-// (=) or added (+=).
+// says so; nothing is allocated; all offsets are 64-bit; outputs state whether they are written (=)
+// or added to (+=). Operations on one stream are called from one thread.
 //
-// LS_SIZE(name, Shape) declares a size that a backend decides, `name(const Stream&, const Shape&)`:
-// how much scratch a call needs. A recording pass gets the size for the device it records for.
+// LS_SIZE(name, Shape) declares a size that the backend determines, such as the scratch of a call:
+// `name(const Stream&, const Shape&)`. A recording pass gets the size for the device it records
+// for.
 #pragma once
 
 #include <cstdint>

@@ -19,8 +19,7 @@ struct EmbeddingBackward {
   ConstView rows_T;     // I32: TokenRows::rows
   ConstView dy_TD;
   View dtable_VD;  // +=, F32; absent: nothing is done
-  // Rows of the token that has most; 0: not known. A hint to choose the quicker way: the bits are
-  // the same.
+  // The most rows of any token; 0: unknown. A hint to choose the faster kernel, with the same bits.
   std::int64_t longest_group = 0;
 };
 LS_OP(embedding_backward, EmbeddingBackward)

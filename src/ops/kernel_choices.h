@@ -1,6 +1,5 @@
-// Ways to compute that are equally right and differ in speed and in the order of their sums: chosen
-// by measuring, kept in the numerics record, replayed on resume. On the CPU there is nothing to
-// choose.
+// Kernels that are equally valid but differ in speed and in the order of their sums: chosen by
+// measuring, kept in the numerics record, reused on resume. On the CPU there is nothing to choose.
 #pragma once
 
 #include <map>
@@ -10,20 +9,21 @@
 
 namespace longstride::ops {
 
-using KernelChoices = std::map<std::string, std::string>;  // what is computed -> how, as text
+using KernelChoices = std::map<std::string, std::string>;  // operation and shape -> kernel, as text
 
-// The stream computes what the record names in the way that it names; where it names none, as the
-// library advises. Throws Error where a text is none of ours.
+// From now on the stream uses these choices, and the library's default if there is none. Throws
+// Error if a text cannot be parsed.
 void use_kernel_choices(Stream& stream, const KernelChoices& choices);
-// While one of these lives, whatever is computed for the first time and has no choice yet is
-// measured, which overwrites its outputs several times over and waits for the device.
+// While one of these exists, an operation and shape met for the first time without a choice is
+// measured, which overwrites its outputs several times and waits for the device. Not thread-safe:
+// the stream's thread owns it.
 class ChoosingKernels {
  public:
   explicit ChoosingKernels(Stream& stream);
   ChoosingKernels(const ChoosingKernels&) = delete;
   ChoosingKernels& operator=(const ChoosingKernels&) = delete;
   ~ChoosingKernels();
-  // Of all that was computed meanwhile, and of nothing else.
+  // The choices for everything computed since construction, and for nothing else.
   KernelChoices choices() const;
 
  private:

@@ -1,5 +1,5 @@
-// Which libraries and code paths a device's operations run through. Part of the numerics record:
-// another kernel adds in another order.
+// The libraries and code paths that a device's operations use. Part of the numerics record, because
+// other kernels add in another order.
 #pragma once
 
 #include <string>

@@ -1,8 +1,8 @@
 // Linear layers: y = x W^T + b.    R rows, I inputs, O outputs.
 //
 // x, y, dx and dy have one type: F32, or BF16 on devices that compute in it; sums are F32. Weights
-// and biases may be F32, BF16 or F16: a weight of another type than x is converted into `scratch`
-// first (F32 elements, at least linear_scratch_elements; may be absent when that is 0).
+// and biases may be F32, BF16 or F16: a weight whose type differs from x's is first converted into
+// `scratch` (F32 elements, at least linear_scratch_elements; may be absent when that is 0).
 #pragma once
 
 #include "ops/dispatch.h"
@@ -14,19 +14,19 @@ struct LinearForward {
   ConstView x_RI;
   ConstView w_OI;
   ConstView b_O;     // absent: no bias
-  ConstView add_RO;  // absent, or added to the product; not y (libraries round an addition in place
-                     // differently)
+  ConstView add_RO;  // added to the product; may be absent; must not be y (libraries round an
+                     // addition in place differently)
   View y_RO;         // =
   View scratch;
 };
 LS_OP(linear_forward, LinearForward)
 
-// Each output that is absent is not computed.
+// Absent outputs are not computed.
 struct LinearBackward {
   ConstView dy_RO;
   ConstView x_RI;  // read for dw only
   ConstView w_OI;  // read for dx only
-  View dx_RI;      // =, or += where `accumulate_dx` is set
+  View dx_RI;      // =, or += if `accumulate_dx` is set
   View dw_OI;      // +=, F32
   View db_O;       // +=, F32
   View scratch;
@@ -34,7 +34,7 @@ struct LinearBackward {
 };
 LS_OP(linear_backward, LinearBackward)
 
-// Scratch that a forward or backward call needs, in F32 elements.
+// The scratch of a forward or backward call, in F32 elements.
 struct LinearShape {
   std::int64_t rows = 0;
   ConstView w_OI;

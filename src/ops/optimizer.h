@@ -21,8 +21,7 @@ struct AdamW {
   ConstView g;  // F32
   View master;  // F32, updated in place
   View m, v;    // F32, updated in place
-  View weight;  // the model's own copy in its dtype, = master rounded; absent when the weight is
-                // the master
+  View weight;  // = master rounded to the model's dtype; absent if the weight is the master
   double lr = 0, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0, grad_scale = 1;
   std::int64_t step = 1;  // 1 for the first update
 };

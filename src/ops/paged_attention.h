@@ -1,14 +1,14 @@
 // Attention of a chunk's queries over paged keys and values.
 // H query heads share K key/value heads: head h reads KV head h / (H / K).
 //
-// Every kind of attention is a visit list (tensor/pages_view.h): which pages a query page visits,
-// and from which key on each query sees. Accumulation follows the order of the lists, so the bits
-// do not depend on threads or on where pages lie.
+// Visit lists (tensor/pages_view.h) describe every kind of attention: which pages a query page
+// visits, and the first key that each query sees. Accumulation follows the order of the lists, so
+// the bits do not depend on threads or on the pages' slots.
 //
-// A call computes the segments of the keys that it is given (tensor/key_segments.h), in their
-// order, and cuts nothing itself. Several calls with consecutive segments, outputs and scratch left
-// alone in between, give the bits of one call for all of them. Pages of other segments need not be
-// on the device.
+// A call computes the given segments of the keys (tensor/key_segments.h), in order, and cuts
+// nothing itself. Several calls with consecutive segments give the bits of one call for all of
+// them, if outputs and scratch stay untouched in between. Pages of other segments need not be on
+// the device.
 #pragma once
 
 #include "ops/dispatch.h"
@@ -25,9 +25,8 @@ struct PagedAttentionForward {
   View out_THC;  // =
   View lse_HT;   // =, F32: log of the sum of exp(scale * q.k) over visible keys
   float scale = 1.0f;
-  View scratch;  // F32, paged_attention_scratch_elements
-  bool exact =
-      true;  // the same bits every time; else the backward pass may be faster and not repeat
+  View scratch;       // F32, paged_attention_scratch_elements
+  bool exact = true;  // the same bits every time; else the backward pass may be faster but vary
   std::span<const KeySegment> segments = {};  // at least one
 };
 LS_OP(paged_attention_forward, PagedAttentionForward)
@@ -35,8 +34,8 @@ LS_OP(paged_attention_forward, PagedAttentionForward)
 struct PagedAttentionBackward {
   ConstView q_THC, out_THC, lse_HT, dout_THC;
   PagesView kv;
-  // += for every visited page, once; pages exist (zeroed at first touch by the caller). The sum of
-  // a call is F32. Pages are F32, or BF16: then what is stored is rounded stochastically.
+  // += for every visited page, once; the caller zeroes pages when it creates them. The sum of a
+  // call is F32. Pages are F32 or BF16; into BF16 pages, sums are rounded stochastically.
   PagesView kv_gradient;
   VisitsView visits;
   View dq_THC;  // =
@@ -44,8 +43,9 @@ struct PagedAttentionBackward {
   View scratch;                               // F32, paged_attention_scratch_elements
   bool exact = true;                          // as in the forward pass
   std::span<const KeySegment> segments = {};  // at least one
-  // The key of the rounding into BF16 pages (tensor/stochastic_round.h): of the chunk that writes,
-  // not of the segment. With it, the token and the element in its row decide the random bits.
+  // The key of stochastic rounding into BF16 pages (tensor/stochastic_round.h), one per chunk that
+  // writes, not per segment. The key, the token and the element in its row determine the random
+  // bits.
   std::uint64_t rounding = 0;
 };
 LS_OP(paged_attention_backward, PagedAttentionBackward)
@@ -55,7 +55,7 @@ struct PagedAttentionShape {
   DType compute = DType::kF32;  // of q
 };
 
-// How dense attention is to be cut (cut_keys) for a device of that kind.
+// How the keys of dense attention are cut (cut_keys) on a kind of device.
 struct PagedAttentionPass {
   PagedAttentionShape shape;
   bool backward = false, exact = true;
@@ -71,8 +71,8 @@ inline KeyCut paged_attention_cut(DeviceKind runs_on, const PagedAttentionPass& 
                                       : cpu::paged_attention_cut(pass);
 }
 
-// What a device's libraries need for calls of up to `keys` keys, the chunk's own included, is taken
-// before the first step. `shape.tokens` are those of a full chunk.
+// Allocates, before the first step, what a device's libraries need for calls of up to `keys` keys,
+// the chunk's own included. `shape.tokens` is that of a full chunk.
 struct PagedAttentionReserve {
   PagedAttentionShape shape;
   std::int64_t keys = 0;
@@ -81,7 +81,7 @@ struct PagedAttentionReserve {
 };
 LS_OP(paged_attention_reserve, PagedAttentionReserve)
 
-// Scratch that either pass needs (depends on the number of threads, which changes no result).
+// The scratch of either pass (depends on the number of threads, which changes no result).
 LS_SIZE(paged_attention_scratch_elements, PagedAttentionShape)
 
 }  // namespace longstride::ops

@@ -15,13 +15,13 @@ struct RmsNormForward {
 };
 LS_OP(rms_norm_forward, RmsNormForward)
 
-// The row's scale is rebuilt from x. dw is summed in a fixed order whatever the number of threads;
-// dx has the same bits where dw is absent.
+// The row's scale is recomputed from x. dw is summed in a fixed order whatever the number of
+// threads; dx has the same bits if dw is absent.
 struct RmsNormBackward {
   ConstView dy_RN;
   ConstView x_RN;
   ConstView w_N;
-  View dx_RN;    // =, or += where `accumulate_dx` is set; may be dy itself when not accumulating
+  View dx_RN;    // =, or += if `accumulate_dx` is set; may be dy itself when not accumulating
   View dw_N;     // +=, F32; absent: not computed
   View scratch;  // F32, rms_norm_backward_scratch_elements
   float eps = 1e-6f;

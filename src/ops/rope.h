@@ -1,5 +1,5 @@
-// Rotary position embedding, the "rotate half" form of Hugging Face: pair (i, i + C/2) turns by
-// angle position * f_i.
+// Rotary position embedding, the "rotate half" form of Hugging Face: rotates pair (i, i + C/2) by
+// the angle position * f_i.
 #pragma once
 
 #include "ops/dispatch.h"
@@ -19,7 +19,7 @@ struct RopeTables {
 };
 LS_OP(rope_tables, RopeTables)
 
-// In place: x = rotate(x), or rotate back (the gradient) where `inverse` is set.
+// In place: x = rotate(x), or rotate back (the gradient) if `inverse` is set.
 struct Rope {
   View x_THC;
   ConstView cos_TN, sin_TN;

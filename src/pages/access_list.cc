@@ -100,7 +100,7 @@ AccessList::Found AccessList::next(PageRun pages, std::int64_t number, std::uint
       continue;
     }
     if (pages.begin >= x.end()) continue;
-    // Access k of the entry is the first that reaches the pages, access `last` the last.
+    // Access k of the entry is the first that has one of the pages, access `last` the last.
     const std::int64_t before = pages.begin - x.begin;
     std::int64_t k = x.count == 1 || before <= 0 ? 0 : before / x.length;
     k = std::max(k, number - x.first);

@@ -1,6 +1,6 @@
-// The paged keys and values of all layers, and their gradients. What does not fit on the device
-// is offloaded; every task finds what it accesses on the device. Not thread-safe: the thread that
-// runs the step owns it.
+// The paged keys and values of all layers, and their gradients. Pages that do not fit on the device
+// are offloaded; those that a task accesses are on the device by then. Not thread-safe: the thread
+// that runs the step owns it.
 #pragma once
 
 #include <cstdint>
@@ -26,13 +26,13 @@ struct KvShape {
 // For sequences of up to `logical_pages` pages.
 struct KvCapacity {
   std::int64_t logical_pages = 0;
-  std::int64_t pages_per_group = 1;               // that come and go together; any number
+  std::int64_t pages_per_group = 1;               // pages that move together; any number
   std::int64_t kv_pages = 0, gradient_pages = 0;  // on the device
   OffloadCapacity kv_offload = {}, gradient_offload = {};
   bool operator==(const KvCapacity&) const = default;
 };
 
-// What a step accesses: a task's visited pages together, or segment by segment.
+// The accesses of a step: one per task for all its visited pages, or one per segment.
 struct KvAccesses {
   AccessList kv, gradients;
 };
@@ -41,19 +41,19 @@ KvAccesses list_accesses(const StepSchedule& schedule, std::int64_t layers,
 
 class KvStore final : public PageStore {
  public:
-  // Copies go through `mover`; null: one of the device's, where any are needed.
+  // Copies go through `mover`; null: makes one, if anything may be offloaded.
   KvStore(Device& device, const KvShape& shape, const KvCapacity& capacity,
           std::unique_ptr<Mover> mover = nullptr);
 
-  // A new sequence. Nothing is left of the last one.
+  // Begins a sequence. Requires that the previous one has been released.
   void begin(const StepSchedule& schedule);
   void enter(const Task& task) override;
   bool comes_in_segments() const override { return mover_ != nullptr; }
   void enter_segment(const Task& task, std::size_t segment) override;
   void leave(const Task& task) override;
-  // Ends everything: after a step that was interrupted.
+  // Releases all pages, after an interrupted step.
   void release_all();
-  // Copies that are under way are complete.
+  // Waits for copies in flight.
   void finish();
 
   PagesView kv(std::int64_t layer) const override { return view(kv_, layer, shape_.dtype); }
@@ -62,9 +62,9 @@ class KvStore final : public PageStore {
   }
   const PagePool& kv_pool() const { return kv_.pool(); }
   const PagePool& gradient_pool() const { return gradients_.pool(); }
-  // Bytes since the store was made.
+  // Bytes moved since construction.
   MovedBytes moved() const;
-  // Since the last call; complete after finish().
+  // Times since the last call; complete after finish().
   OffloadTimes take_times();
 
  private:
@@ -73,9 +73,9 @@ class KvStore final : public PageStore {
   void leave_visited(const Task& task);
 
   KvShape shape_;
-  std::unique_ptr<Mover> mover_;  // where pages come and go
+  std::unique_ptr<Mover> mover_;  // null if nothing is offloaded
   TieredPages kv_, gradients_;
-  std::int64_t next_kv_ = 0, next_gradient_ = 0;  // accesses that have not begun
+  std::int64_t next_kv_ = 0, next_gradient_ = 0;  // the next accesses to begin
   std::int64_t appended_ = -1;                    // the access to a task's own pages
   DiskTimes disk_taken_;                          // at the last take_times
 };

@@ -15,8 +15,9 @@ struct Needed {
   std::int64_t kv = 0, gradients = 0;
 };
 
-// Pages of the groups that a segment accesses. What is cut may begin within a group, so the most
-// that a segment of its length can; and where documents begin anywhere, be a chunk longer.
+// Pages of the groups that a segment accesses. A segment that is a cut may begin within a group, so
+// this is the most that one of its length can access; if documents may begin anywhere, a segment
+// may be a chunk longer.
 std::int64_t pages_accessed(const SequenceLayout& layout, const KeySegment& segment, bool packed) {
   const std::int64_t P = layout.page_tokens, per = layout.chunk_tokens / P,
                      begin = segment.begin / P, end = (segment.end + P - 1) / P,
@@ -25,8 +26,8 @@ std::int64_t pages_accessed(const SequenceLayout& layout, const KeySegment& segm
   return std::min((end - begin + (packed ? per : 0) + per - 2) / per + 1, groups) * per;
 }
 
-// What one access needs: a segment of a task's visited pages, whole groups of them, and with it the
-// pages that the task appends.
+// The largest working set of one access: the whole groups of a segment of a task's visited pages,
+// plus the pages that the task appends.
 Needed largest_access(const SequenceLayout& layout, const StepSchedule& schedule) {
   Needed largest;
   for (const Episode& episode : schedule.episodes)
@@ -45,16 +46,16 @@ Needed largest_access(const SequenceLayout& layout, const StepSchedule& schedule
           std::min(largest.gradients, schedule.peak_gradient_pages)};
 }
 
-// One is computed on, one comes, one leaves; beyond that, more capacity only saves copies.
+// One is computed on, one is fetched, one is evicted; capacity beyond that only saves copies.
 constexpr std::int64_t kAccessesAtOnce = 3;
 
 std::int64_t between(std::int64_t from, std::int64_t to, double share) {
   return from + static_cast<std::int64_t>(static_cast<double>(to - from) * share);
 }
 
-// Groups that can be offloaded at once, where `most` pages exist and `here` fit. One leaves only
-// where another's pages do not fit, so less than two groups' pages are free meanwhile; and a
-// layer has at most two groups of which not all pages exist.
+// The most groups that can be offloaded at once, if `most` pages exist and the device holds `here`.
+// A group is evicted only if another's pages do not fit, so fewer than two groups' pages are free
+// then; and a layer has at most two groups of which only some pages exist.
 std::int64_t places_needed(std::int64_t layers, std::int64_t chunks, std::int64_t per,
                            std::int64_t here, std::int64_t most) {
   return std::min(layers * chunks, (most - here) / per + 2 * layers + 4);
@@ -93,12 +94,12 @@ PageSpread spread_pages(const SequenceLayout& layout, const StepSchedule& schedu
                        streaming = streaming_device_bytes(layout, schedule, shape);
     if (budget.device < needed)
       throw Error(
-          fmt::format("{} for pages on the device: what is computed on at once of {} tokens needs "
-                      "{}",
+          fmt::format("{} for pages on the device is too little: the largest working set of {} "
+                      "tokens needs {}",
                       text(std::max<std::int64_t>(budget.device, 0)), layout.tokens, text(needed)),
           "raise memory.gpu (--page-memory in bench step), shorten the context, or make the chunk "
           "smaller");
-    // Room to compute, come and leave at once for both kinds first.
+    // First, capacity to compute, fetch and evict at the same time, for both kinds.
     const Needed most{capacity.kv_pages, capacity.gradient_pages},
         streams{std::min(kAccessesAtOnce * least.kv, most.kv),
                 std::min(kAccessesAtOnce * least.gradients, most.gradients)};
@@ -108,7 +109,7 @@ PageSpread spread_pages(const SequenceLayout& layout, const StepSchedule& schedu
       capacity.kv_pages = between(least.kv, streams.kv, share);
       capacity.gradient_pages = between(least.gradients, streams.gradients, share);
     } else {
-      // Then the smaller kind stays: few bytes save many copies.
+      // Then the smaller kind stays on the device: few bytes save many copies.
       std::int64_t rest = budget.device - streaming;
       const auto grow = [&](std::int64_t from, std::int64_t to, std::int64_t page_bytes) {
         const std::int64_t pages = std::min(to - from, rest / page_bytes);
@@ -124,7 +125,7 @@ PageSpread spread_pages(const SequenceLayout& layout, const StepSchedule& schedu
   spread.kv_bytes = capacity.kv_pages * kv_page;
   spread.gradient_bytes = capacity.gradient_pages * gradient_page;
 
-  // What does not fit on the device needs a place: in host memory first, then on the disk.
+  // Groups that do not fit on the device go to host memory first, then to the disk.
   std::int64_t host_left = budget.host;
   const auto place = [&](OffloadCapacity& offload, std::int64_t page_bytes, std::int64_t here,
                          std::int64_t most) {
@@ -145,8 +146,8 @@ PageSpread spread_pages(const SequenceLayout& layout, const StepSchedule& schedu
         schedule.peak_gradient_pages);
   if (budget.disk != PageBudget::kAll && spread.disk_bytes > budget.disk)
     throw Error(
-        fmt::format("pages beyond the device need {}: {} of it fit in host memory, and {} are "
-                    "allowed on disk",
+        fmt::format("offloaded pages need {}: {} of it fit in host memory, and {} are allowed on "
+                    "disk",
                     text(spread.host_bytes + spread.disk_bytes), text(spread.host_bytes),
                     text(budget.disk)),
         "raise memory.host or memory.disk with memory.disk_path (in bench step: --host-memory, "

@@ -1,4 +1,4 @@
-// How the pages of a step are spread over device, host and disk, from budgets alone.
+// Distributes the pages of a step over device, host and disk, from budgets alone.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace longstride {
 
-// Bytes for pages on each tier; kAll: as many as there are.
+// Bytes for pages on each tier; kAll: no limit.
 struct PageBudget {
   static constexpr std::int64_t kAll = -1;
   std::int64_t device = kAll, host = kAll, disk = 0;
@@ -22,16 +22,16 @@ struct PageSpread {
   std::int64_t host_bytes = 0, disk_bytes = 0;
 };
 
-// Bytes that the device must hold at least: what is computed on at once; and so many that copies
-// can hide behind computing.
+// Bytes of pages on the device. `least`: the largest working set. `streaming`: enough to overlap
+// copies with compute.
 std::int64_t streaming_device_bytes(const SequenceLayout& layout, const StepSchedule& schedule,
                                     const KvShape& shape);
 std::int64_t least_device_bytes(const SequenceLayout& layout, const StepSchedule& schedule,
                                 const KvShape& shape);
 
-// K/V and gradients get what is computed on at once, then what streaming takes; of the rest of the
-// device first the kind that is less. Host memory is filled before the disk. Throws
-// Error, with the numbers, where the budgets are too small.
+// K/V and gradients each get their largest working set, then enough for streaming; the rest of the
+// device budget goes first to the smaller of the two. Host memory is filled before the disk. Throws
+// Error, with the numbers, if the budgets are too small.
 PageSpread spread_pages(const SequenceLayout& layout, const StepSchedule& schedule,
                         const KvShape& shape, const PageBudget& budget);
 

@@ -1,5 +1,5 @@
-// The unit in which pages come and go: a fixed number of consecutive logical pages of one layer,
-// whatever the chunks are. The last group of a layer may be shorter.
+// Page groups, the unit of offloading: a fixed number of consecutive logical pages of one layer,
+// independent of chunks. The last group of a layer may be shorter.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ struct PageGroup {
   bool operator==(const PageGroup&) const = default;
 };
 
-// Calls f(index) for the groups, of `per` pages each, that have pages of the set. Ascending.
+// Calls f(index), ascending, for the groups of `per` pages each that contain pages of the set.
 template <class F>
 void for_groups(const PageSet& pages, std::int64_t per, const F& f) {
   std::int64_t next = 0;  // runs may share a group

@@ -1,5 +1,5 @@
-// A pool of equal pages in one block of device memory, taken once. Which slots are handed out
-// depends on the calls alone, so that a run repeated with the same schedule uses the same slots.
+// A pool of equal pages in one block of device memory, allocated once. The slots it hands out
+// depend on the calls alone, so a run repeated with the same schedule uses the same slots.
 // Not thread-safe: the thread that runs the step owns it.
 #pragma once
 
@@ -16,13 +16,13 @@ class PagePool {
  public:
   PagePool(Device& device, std::int64_t page_bytes, std::int64_t capacity, const std::string& what);
 
-  // A slot whose content is undefined: `preferred` where that one is free, else the lowest free
-  // one. The schedule said how many are needed, so an empty pool is a broken invariant.
+  // A slot whose content is undefined: `preferred` if it is free, else the lowest free one. The
+  // capacity comes from the schedule, so an exhausted pool is a broken invariant.
   std::int32_t take(std::int64_t preferred = 0);
-  // Where `count` free slots lie one after another: at `preferred`, else where `longer` of them do,
-  // else the first. -1 where nowhere.
+  // The start of a run of `count` free slots: `preferred` if one starts there, else that of the
+  // first run of `longer` free slots, else that of the first run. -1 if there is none.
   std::int64_t find_run(std::int64_t count, std::int64_t longer, std::int64_t preferred) const;
-  // The slot must be taken.
+  // Returns a taken slot to the pool.
   void give(std::int32_t slot);
 
   std::byte* base() const { return memory_ ? memory_->data() : nullptr; }

@@ -1,5 +1,5 @@
-// PageStore: what the tasks of a step see of the paged keys and values. A step runs on KvStore; a
-// recording pass on ShapesPages, which knows shapes and has no pages.
+// PageStore: the interface to the paged keys and values for the tasks of a step. A step uses
+// KvStore; a recording pass uses ShapesPages, which has shapes but no pages.
 //
 // Not thread-safe: the thread that runs the step owns it.
 #pragma once
@@ -16,15 +16,15 @@ class PageStore {
  public:
   virtual ~PageStore() = default;
 
-  // Before a layer's task: the pages it appends exist on the device, their content undefined. Where
-  // everything stays on the device, so are all that it visits, and in a backward task every visited
-  // page has a gradient page, zeroed at its first access.
+  // Call before a layer's task: creates the pages it appends, on the device, their content
+  // undefined. Unless comes_in_segments(), also makes sure that all pages it visits are there, and
+  // in a backward task that each has a gradient page, zeroed at its first access.
   virtual void enter(const Task& task) = 0;
-  // Where pages come and go: the same for the visited pages of one segment, one segment after the
-  // other. The last one stays until the task's end.
+  // If comes_in_segments(), enter_segment does the same for the visited pages of one segment, one
+  // segment after the other. The last one stays until the task's end.
   virtual bool comes_in_segments() const = 0;
   virtual void enter_segment(const Task& task, std::size_t segment) = 0;
-  // After a task: what it frees ends, K/V pages and gradient pages.
+  // Call after a task: releases the K/V pages and gradient pages that it frees.
   virtual void leave(const Task& task) = 0;
 
   virtual PagesView kv(std::int64_t layer) const = 0;

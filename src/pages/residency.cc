@@ -21,7 +21,8 @@ void Residency::begin(AccessList accesses) {
   accesses_ = std::move(accesses);
   begun_ = 0;
   std::fill(states_.begin(), states_.end(), State{});
-  // The first access of each group. `open[i]`: a group from i on that may have none yet.
+  // Finds the first access of each group. `open[i]` leads to the first group from i on that has
+  // none yet.
   std::vector<std::uint32_t> open(states_.size() + 1);
   std::iota(open.begin(), open.end(), 0u);
   accesses_.for_entries(
@@ -107,7 +108,7 @@ std::optional<PageGroup> Residency::victim(std::int64_t than) const {
 }
 
 std::int64_t Residency::bytes() const {
-  constexpr std::size_t kNode = 64;  // of a set, with what the allocator adds
+  constexpr std::size_t kNode = 64;  // of a set, allocator overhead included
   return accesses_.bytes() +
          static_cast<std::int64_t>(states_.capacity() * sizeof(State) + here_.size() * kNode);
 }

@@ -1,16 +1,18 @@
-// Which page groups are on the device, and which one is evicted when capacity is needed. Policy
-// alone: it knows the order of the step, and moves nothing.
+// Which page groups are on the device, and which one to evict when capacity is needed. Policy
+// only: it knows the order of the step and moves nothing.
 //
-// The order of a step's accesses is known before it starts, so the group that leaves is the one
-// whose next access is farthest (Belady). In a dense model all groups of a layer are accessed at
-// its next turn: then as many as fit stay where they are, and the others pass through.
+// The order of a step's accesses is known before it starts, so the victim is the group whose next
+// access is farthest away (Belady). In a dense model a layer's next turn accesses all its groups:
+// then as many as fit stay resident, and the others stream through.
 //
-// A late access counts as accessing nothing until it is resolved. To count it as accessing all
-// pages of its layer would make them look equally near and hide their real order; a group that is
-// evicted for that costs a copy, and changes no result.
+// A late access counts as accessing nothing until it is resolved. Counting it as accessing all
+// pages of its layer would make them look equally near and hide their real order. A group evicted
+// because of this costs a copy, and changes no result.
 //
-// Per group it holds its next access alone, and finds the one behind that when it begins: it goes
-// on in the list where it has stopped. Memory does not grow with accesses times groups.
+// Only each group's next access is stored. When it begins, the search for the following one resumes
+// in the list where the last one stopped. So memory does not grow with accesses times groups.
+//
+// Not thread-safe: the thread that runs the step owns it.
 #pragma once
 
 #include <cstdint>
@@ -30,22 +32,22 @@ class Residency {
 
   Residency(std::int64_t layers, std::int64_t logical_pages, std::int64_t pages_per_group);
 
-  // A new sequence, with its accesses. Nothing may be on the device.
+  // Begins a sequence with these accesses. Requires that no group is on the device.
   void begin(AccessList accesses);
   const AccessList& accesses() const { return accesses_; }
-  // The pages of a late access that has not begun.
+  // Sets the pages of a late access that has not begun.
   void resolve(std::int64_t number, const PageSet& pages);
-  // Access `number` begins, after all before it: until unpin its groups stay.
+  // Access `number` begins, in order: its groups are not evicted until unpin.
   void pin(std::int64_t number);
   void unpin(std::int64_t number);
 
-  // The group is on the device, or slots for it are taken; and no longer.
+  // The group is on the device, or slots are taken for it (arrive); it no longer is (leave).
   void arrive(PageGroup group);
   void leave(PageGroup group);
-  // The first access to a group that has not begun.
+  // The first access to the group that has not begun yet.
   std::int64_t next_access(PageGroup group) const { return states_[index(group)].next.number; }
-  // The group on the device whose next access is last, where that is after access `than`. Nothing
-  // where there is none.
+  // The group to evict: of those on the device that are not pinned, the one whose next access is
+  // farthest, if that is after access `than`.
   std::optional<PageGroup> victim(std::int64_t than) const;
 
   std::int64_t bytes() const;  // of memory
@@ -62,11 +64,11 @@ class Residency {
   PageRun pages_of(std::int64_t group) const { return {group * per_, (group + 1) * per_}; }
   void set_next(std::size_t group, AccessList::Found next);
 
-  std::int64_t per_, groups_;  // pages of a group, groups of a layer
+  std::int64_t per_, groups_;  // pages per group, groups per layer
   AccessList accesses_;
-  std::int64_t begun_ = 0;                               // accesses
+  std::int64_t begun_ = 0;                               // number of accesses
   std::vector<State> states_;                            // by layer, then group
-  std::set<std::pair<std::int64_t, std::size_t>> here_;  // by next access
+  std::set<std::pair<std::int64_t, std::size_t>> here_;  // (next access, index of the group)
 };
 
 }  // namespace longstride

@@ -8,17 +8,19 @@
 namespace longstride {
 namespace {
 
-// Computing: the pages have come; what the new pages' slots held has left.
+// Compute lane: waits for the fetch of its pages; before it creates pages, for the eviction of the
+// pages that their slots held.
 const WaitSite kAccessAfterFetch{"pages/access-after-fetch"};
 const WaitSite kCreateAfterEviction{"pages/create-after-eviction"};
-// From host: nobody computes on what the slots held; it has left.
+// Lane from the host: waits for the last access to the pages that the slots held, and for their
+// eviction.
 const WaitSite kFetchAfterAccess{"pages/fetch-after-access"};
 const WaitSite kFetchAfterEviction{"pages/fetch-after-eviction"};
-// To host: what is computed on the pages is done.
+// Lane to the host: waits for computing on the pages.
 const WaitSite kEvictAfterAccess{"pages/evict-after-access"};
 
 constexpr std::int32_t kNone = -1;
-// Groups on disk are asked for that many accesses before their time, if there are buffers.
+// Groups on disk are read this many accesses ahead, if there are buffers.
 constexpr std::int64_t kReadAheadAccesses = 64;
 
 }  // namespace
@@ -79,7 +81,7 @@ void TieredPages::resolve(std::int64_t number, const PageSet& pages) {
 void TieredPages::enter(std::int64_t number) {
   LS_CHECK(number == next_, "access {} begins, and {} is next", number, next_);
   const PageAccess access = residency_.accesses().at(number);
-  // None of its groups is evicted for another.
+  // None of its groups is evicted for another one of them.
   for_groups_of(access, [&](PageGroup group) {
     const bool done = bring(group, access, number);
     LS_CHECK(done, "access {} of {} pages, and a capacity of {}", number, access.pages.size(),
@@ -117,7 +119,7 @@ void TieredPages::tell_mover(const PageAccess& access) {
 
 void TieredPages::prefetch(std::int64_t number) {
   const AccessList& accesses = residency_.accesses();
-  // While one access is computed another comes, and one that was before it leaves.
+  // While one access is computed, the next is fetched and the previous one is evicted.
   const std::int64_t most = 2 * accesses.largest();
   std::int64_t pages = 0;
   bool fits = true;
@@ -169,12 +171,12 @@ bool TieredPages::free_slots(std::int64_t pages, std::int64_t number) {
   return true;
 }
 
-// Attention over long runs likes an access's pages one after another: behind the page before, or
-// where all that follow fit too.
+// Attention is faster if an access's pages are in consecutive slots: prefers the slot after the
+// preceding page's. -1: no preference, so find_run looks for a run for all pages that follow.
 std::int64_t TieredPages::preferred_slot(PageGroup group, const PageAccess& access) {
   const PageRun all = pages_of(group);
   if (shape_.offload.records() == 0) {
-    // A group that is created in several accesses goes on where the last one ended.
+    // A group created by several accesses continues where the last one ended.
     const std::int64_t begin = access.pages.hull().begin;
     if (begin > all.begin && slot(group.layer, begin - 1) != kNone)
       return slot(group.layer, begin - 1) + 1;
@@ -240,7 +242,7 @@ void TieredPages::evict(PageGroup group) {
 
 std::int64_t TieredPages::take_place() {
   if (!offload_.has_free()) {
-    // A group that is here keeps its place only as long as no other needs one.
+    // A group on the device gives up its place if another group needs one.
     const auto found = std::find_if(groups_.begin(), groups_.end(), [](const GroupState& g) {
       return g.place >= 0 && !g.is_offloaded;
     });
@@ -273,7 +275,7 @@ void TieredPages::fetch(PageGroup group) {
 }
 
 void TieredPages::create(const PageAccess& access) {
-  PageRun fresh{0, 0};  // slots that lie side by side are zeroed at once
+  PageRun fresh{0, 0};  // adjacent slots are zeroed by one call
   const auto zero = [&] {
     if (access.zeroed && fresh.size() > 0)
       device_.zero(pool_.page(static_cast<std::int32_t>(fresh.begin)),
@@ -319,7 +321,7 @@ void TieredPages::release(std::int64_t layer, PageRun run) {
     const bool was_here = s.slots > 0;
     give_slots(group, pages);
     if (was_here && s.slots == 0) residency_.leave(group);
-    if (s.pages > 0 || s.slots > 0) return;  // others of the group stay
+    if (s.pages > 0 || s.slots > 0) return;  // other pages of the group remain
     if (s.place >= 0) offload_.give(s.place);
     s = {};
   });

@@ -1,9 +1,12 @@
 // The pages of one kind (keys and values, or their gradients) of all layers, of which the device
-// may hold a part: a table from logical pages to slots of a pool on the device, and an offload
-// store for the groups that had to leave. Groups of pages (pages/page_group.h) come and go whole.
-// While one access is computed, the groups of those that follow are fetched, and what is not
-// accessed soon is evicted. A group whose offloaded copy is still right is not written again. Not
-// thread-safe: the thread that runs the step owns it.
+// may hold only some: a table from logical pages to slots of a device pool, and an offload store
+// for evicted groups. Page groups (pages/page_group.h) move as a whole.
+//
+// While one access is computed, the groups of the following ones are prefetched, and groups whose
+// next access is far away are evicted. A group whose offloaded copy is still valid is not written
+// again.
+//
+// Not thread-safe: the thread that runs the step owns it.
 #pragma once
 
 #include <cstdint>
@@ -24,21 +27,21 @@ struct TieredShape {
 
 class TieredPages {
  public:
-  // `mover` outlives it; null where nothing is offloaded.
+  // `mover` outlives it; null if nothing is offloaded.
   TieredPages(Device& device, Mover* mover, const TieredShape& shape, const std::string& what);
 
-  // A new sequence with all its accesses; nothing is left of the last one.
+  // Begins a sequence with these accesses. Requires that the previous one has been released.
   void begin(AccessList accesses);
-  // The pages of a late access, before it begins. From now on they are prefetched.
+  // Sets the pages of a late access before it begins. They can be prefetched from now on.
   void resolve(std::int64_t number, const PageSet& pages);
-  // Access `number` begins: one after another, all of them. Its pages are on the device for what is
-  // computed from now on.
+  // Begins access `number`; accesses begin in order, none is skipped. Its pages are on the device
+  // for work queued from now on.
   void enter(std::int64_t number);
-  // What is computed on it has been queued.
+  // Ends the access: all work on its pages has been queued.
   void leave(std::int64_t number);
-  // Ends pages, of no access that is under way.
+  // Frees pages, which no current access may have.
   void release(std::int64_t layer, PageRun run);
-  // Ends everything. The mover has finished.
+  // Frees all pages. Requires that the mover has finished.
   void release_all();
 
   const PagePool& pool() const { return pool_; }
@@ -49,12 +52,12 @@ class TieredPages {
 
  private:
   struct GroupState {
-    std::int64_t pages = 0;     // that exist
-    std::int64_t slots = 0;     // on the device; some may wait for pages that are going to exist
-    std::int64_t place = -1;    // in the offload store; -1: none
-    bool is_offloaded = false;  // its pages are not here
-    bool copy_is_right = false;
-    FenceSet fences;  // of its slots
+    std::int64_t pages = 0;      // that exist
+    std::int64_t slots = 0;      // on the device; some may be for pages not created yet
+    std::int64_t place = -1;     // in the offload store; -1: none
+    bool is_offloaded = false;   // its pages are not on the device
+    bool copy_is_right = false;  // the offloaded copy is valid
+    FenceSet fences;             // of its slots
   };
   GroupState& state(PageGroup group) {
     return groups_.at(static_cast<std::size_t>(group.layer * groups_per_layer_ + group.index));
@@ -68,8 +71,8 @@ class TieredPages {
   PageRun pages_of(PageGroup group) const;
   template <class F>
   void for_groups_of(const PageAccess& access, const F& f) const;
-  // Slots for what access `number` needs of a group and has not; the group is fetched where it is
-  // offloaded. False, with nothing done, where only what is accessed before could be evicted.
+  // Takes the missing slots for the group's pages of access `number`, and fetches the group if it
+  // is offloaded. False, with nothing fetched, if only groups accessed earlier could be evicted.
   bool bring(PageGroup group, const PageAccess& access, std::int64_t number);
   bool free_slots(std::int64_t pages, std::int64_t number);
   std::int64_t preferred_slot(PageGroup group, const PageAccess& access);
@@ -85,7 +88,7 @@ class TieredPages {
   void wait(Lane lane, Fence fence, const WaitSite& site) {
     if (mover_ != nullptr) mover_->wait(lane, fence, site);
   }
-  // The runs of a group's existing pages that lie together.
+  // The runs of a group's existing pages that are contiguous on the device.
   const std::vector<OffloadPiece>& pieces_of(PageGroup group);
 
   Device& device_;
@@ -95,12 +98,12 @@ class TieredPages {
   PagePool pool_;
   OffloadStore offload_;
   Residency residency_;
-  std::int64_t next_ = 0;        // access
-  std::int64_t read_ahead_ = 0;  // access up to which groups on disk are being read
-  std::vector<std::vector<std::int32_t>> slots_;  // per layer and logical page; -1: not here
-  std::vector<std::vector<bool>> exists_;         // likewise, here or offloaded
+  std::int64_t next_ = 0;                         // the next access to begin
+  std::int64_t read_ahead_ = 0;                   // groups on disk are being read up to this access
+  std::vector<std::vector<std::int32_t>> slots_;  // per layer and logical page; -1: none
+  std::vector<std::vector<bool>> exists_;         // likewise; on the device or offloaded
   std::vector<GroupState> groups_;                // by layer, then group
-  std::vector<FenceSet> slot_fences_;             // per slot: what it held before
+  std::vector<FenceSet> slot_fences_;             // per slot: of the pages it held before
   std::vector<OffloadPiece> pieces_;
 };
 

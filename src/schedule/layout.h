@@ -1,4 +1,4 @@
-// How one sequence lies in chunks, pages and documents. Plain data.
+// How one sequence is divided into chunks, pages and documents. Plain data.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +15,24 @@ struct SequenceLayout {
   std::int64_t page_tokens = 0;
   std::vector<std::int64_t> document_starts = {0};  // ascending, first 0
 
-  // Throws Error where the numbers do not fit together.
+  // Throws Error if the numbers are inconsistent.
   void validate() const;
 
   std::int64_t chunks() const { return tokens / chunk_tokens + (tokens % chunk_tokens != 0); }
   std::int64_t pages() const { return (tokens + page_tokens - 1) / page_tokens; }
   std::int64_t chunk_begin(std::int64_t chunk) const { return chunk * chunk_tokens; }
   std::int64_t chunk_size(std::int64_t chunk) const;
-  // Pages that hold the chunk's own tokens: never shared with another chunk.
+  // Pages that hold the chunk's own tokens; no other chunk shares them.
   PageRun chunk_pages(std::int64_t chunk) const;
   // Start of the document that token t belongs to.
   std::int64_t document_start(std::int64_t t) const;
-  // How many of the chunk's tokens come before the first document that begins behind the first of
-  // them: all where there is none.
+  // The number of the chunk's tokens before the first document that begins after the chunk's first
+  // token; all of them if none does.
   std::int64_t tokens_before_documents(std::int64_t chunk) const;
   // The first key that query t sees; window 0 means all of its document. Never decreases with t.
   std::int64_t first_visible(std::int64_t t, std::int64_t window) const;
-  // What the chunk's queries attend to in a layer with this window. A chunk that sees no key before
-  // it and in which documents begin is not dense: nothing is common to its queries.
+  // The keys that the chunk's queries attend to in a layer with this window. A chunk that sees no
+  // earlier keys and in which documents begin is not dense: its queries share no first key.
   ChunkKeys keys(std::int64_t chunk, std::int64_t window) const;
   // Pages that the chunk's queries visit in a layer with this window, its own included.
   PageRun visited_pages(std::int64_t chunk, std::int64_t window) const;

@@ -37,7 +37,7 @@ NumericsRecord numerics_from_json(const Json& json, const std::string& where) {
                              dump_json(json.at(key))),
                  "resume from another checkpoint");
   };
-  // The library would turn 1.5 and true into integers.
+  // The library would convert 1.5 and true to integers.
   const auto read_count = [&](const char* key, std::int64_t& count) {
     const Json& value = json.at(key);
     if (!value.is_number_integer() || value < 1 || value > std::numeric_limits<std::int64_t>::max())
@@ -58,7 +58,7 @@ NumericsRecord numerics_from_json(const Json& json, const std::string& where) {
     read_word("determinism", determinism_of_word, r.determinism);
     json.at("device").get_to(r.device);
     json.at("kernels").get_to(r.kernels);
-    // Checkpoints of before there were any lack them.
+    // Older checkpoints lack them.
     if (json.contains("choices")) json.at("choices").get_to(r.choices);
   } catch (const Json::exception& e) {
     throw Error(fmt::format("{}: the numerics record is damaged: {}", where, e.what()),

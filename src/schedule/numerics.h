@@ -1,6 +1,6 @@
-// The numerics record: everything that decides the order of arithmetic. Chosen once, saved in
-// checkpoints, replayed on resume. Given the record, no budget, plan, thread count or timing
-// changes a bit.
+// The numerics record: everything that determines the order of arithmetic. Chosen once, saved in
+// checkpoints, reused on resume. Given the record, no budget, plan, thread count or timing changes
+// a bit of the results.
 #pragma once
 
 #include <cstdint>
@@ -16,19 +16,19 @@ namespace longstride {
 
 enum class Determinism : std::uint8_t {
   kExact,  // the same bits in every run
-  kFast,   // kernels that do not repeat bit for bit may be used
+  kFast,   // allows kernels whose results vary in the last bits
 };
 
 struct NumericsRecord {
   std::int64_t chunk_tokens = 0;
   std::int64_t page_tokens = 0;
-  std::int64_t head_block_rows = 0;       // rows of the loss head whose logits exist at once
+  std::int64_t head_block_rows = 0;       // rows whose logits the loss head holds at once
   DType compute = DType::kF32;            // type of activations and KV pages
   DType kv_gradient_dtype = DType::kF32;  // type of gradient pages across chunks
   Determinism determinism = Determinism::kExact;
   std::string device;   // its name
   std::string kernels;  // libraries and their chosen code paths, e.g. OpenBLAS version and core
-  // Among equally right ways to compute, those found quickest by measuring (ops/kernel_choices.h).
+  // The fastest of several equally valid kernels, found by measuring (ops/kernel_choices.h).
   std::map<std::string, std::string> choices = {};
 
   bool exact() const { return determinism == Determinism::kExact; }
@@ -41,8 +41,8 @@ std::optional<Determinism> determinism_of_word(std::string_view word);
 OrderedJson to_json(const NumericsRecord& record);
 // Throws Error naming `where` if a field is missing, of the wrong type, or a count below 1.
 NumericsRecord numerics_from_json(const Json& json, const std::string& where);
-// What differs, as "chunk_tokens: 1024 here, 512 there; ..."; empty where nothing does. Choices are
-// not compared: they are replayed.
+// The differences, as "chunk_tokens: 1024 here, 512 there; ..."; empty if there are none. Choices
+// are not compared, because a resumed run reuses those of the record.
 std::string describe_difference(const NumericsRecord& here, const NumericsRecord& there);
 
 }  // namespace longstride

@@ -17,18 +17,18 @@ struct PageRun {
 };
 
 // An ascending set of pages, kept as disjoint runs with gaps between them. One run, the common
-// case, costs no allocation. Never changes; copies share their runs.
+// case, costs no allocation. Immutable; copies share their runs.
 class PageSet {
  public:
   PageSet() = default;
   // NOLINTNEXTLINE(google-explicit-constructor)
   PageSet(PageRun run) : hull_(run.size() > 0 ? run : PageRun{}) {}
-  // Ascending and disjoint. Runs that touch are joined, empty ones are left out.
+  // `runs` must be ascending and disjoint. Joins adjacent runs and drops empty ones.
   explicit PageSet(std::span<const PageRun> runs);
 
   std::int64_t size() const { return more_ ? more_->pages : hull_.size(); }
   bool empty() const { return hull_.size() == 0; }
-  // From the first page to behind the last.
+  // From the first page to the end of the last.
   PageRun hull() const { return hull_; }
   std::span<const PageRun> runs() const {
     if (more_) return more_->runs;
@@ -40,7 +40,7 @@ class PageSet {
     if (run.size() <= 0 || run.end <= hull_.begin || run.begin >= hull_.end) return false;
     return !more_ || first_behind(run.begin)->begin < run.end;
   }
-  // Calls f(PageRun) for what the set has of `within`, in order.
+  // Calls f(PageRun) for each run of the set's intersection with `within`, in order.
   template <class F>
   void for_runs_in(PageRun within, const F& f) const {
     const std::span<const PageRun> all = runs();
@@ -54,18 +54,18 @@ class PageSet {
 
  private:
   struct Runs {
-    std::vector<PageRun> runs;  // two at least
+    std::vector<PageRun> runs;  // at least two
     std::int64_t pages = 0;
   };
-  // The first run that ends behind a page.
+  // The first run that ends after `page`.
   const PageRun* first_behind(std::int64_t page) const {
     const std::span<const PageRun> all = runs();
     return std::upper_bound(all.data(), all.data() + all.size(), page,
                             [](std::int64_t p, const PageRun& run) { return p < run.end; });
   }
 
-  PageRun hull_;                      // the run, where it is one
-  std::shared_ptr<const Runs> more_;  // null where it is one
+  PageRun hull_;                      // the run itself if there is only one
+  std::shared_ptr<const Runs> more_;  // null unless there are several
 };
 
 }  // namespace longstride

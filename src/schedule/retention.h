@@ -1,5 +1,5 @@
-// Which tensors of a layer's forward pass over a chunk are retained for its backward pass. What is
-// not retained is recomputed. Plain data: a set of bits.
+// Which tensors of a layer's forward pass over a chunk are retained for its backward pass. The
+// others are recomputed. Plain data: a set of bits.
 #pragma once
 
 #include <compare>
@@ -10,7 +10,7 @@ namespace longstride {
 
 enum class Retained : std::uint8_t {
   kInput,      // of the layer: the residual stream
-  kQ,          // queries, and keys too where the model normalises them
+  kQ,          // queries, and also keys if the model normalises them
   kAttention,  // the attention's output and its log-sum-exp
   kMid,        // the residual stream between attention and feed-forward
   kGate,

@@ -56,7 +56,7 @@ class Builder {
     return result_.episodes.back().tasks.emplace_back(std::move(task));
   }
 
-  // Layers of one kind share a chunk's lists.
+  // Layers with the same window share a chunk's lists.
   Segments segments(const Task& task) {
     const std::int64_t window = options_.windows[static_cast<std::size_t>(task.layer)];
     const bool backward = task.kind == TaskKind::kLayerBackward;
@@ -91,7 +91,7 @@ class Builder {
     result_.peak_kv_pages = std::max(result_.peak_kv_pages, kv_pages_);
   }
 
-  // The first time, of a chunk that is going to be recomputed.
+  // The first forward pass of a chunk that will be recomputed.
   void forward(std::int64_t chunk) {
     const auto input_lasts = [&](std::int64_t layer) {
       return layer < layers_ && options_.retained(chunk, layer).has(Retained::kInput);
@@ -117,8 +117,8 @@ class Builder {
                   {.retains = options_.within_episode, .output = true, .append = true});
   }
 
-  // Brings every layer's input and the last one's output back, from what the first forward pass
-  // retained. Returns what each layer holds then.
+  // Recomputes every layer's input and the last layer's output from what the first forward pass
+  // retained. Returns what each layer holds afterwards.
   std::vector<Retention> recompute(std::int64_t chunk) {
     std::vector<Retention> held;
     for (std::int64_t layer = 0; layer < layers_; ++layer)
@@ -148,8 +148,8 @@ class Builder {
       task.held = Retention::all();
       task.segments = segments(task);
       task.freed = layout_.chunk_pages(chunk);
-      // Chunks go backwards and so do their visits: everything from the first accessed page up to
-      // this chunk's end has a gradient page already.
+      // Backward passes run from the last chunk to the first: all pages from the first accessed one
+      // to this chunk's end already have gradient pages.
       std::int64_t& first = first_accessed_[static_cast<std::size_t>(layer)];
       first = std::min(first, task.freed.end);
       if (const std::int64_t begin = task.visited.hull().begin; begin < first) {
@@ -168,10 +168,10 @@ class Builder {
   const std::int64_t layers_;
   StepSchedule result_;
   std::int64_t kv_pages_ = 0, gradient_pages_ = 0;
-  // Per layer: gradient pages exist from here to the end of the last chunk not yet done.
+  // Per layer: gradient pages exist from here to the end of the last chunk not freed yet.
   std::vector<std::int64_t> first_accessed_;
   std::int64_t segments_chunk_ = -1;
-  std::map<std::pair<std::int64_t, bool>, Segments> segments_;  // by window, and backward
+  std::map<std::pair<std::int64_t, bool>, Segments> segments_;  // by (window, backward)
 };
 
 }  // namespace

@@ -1,8 +1,8 @@
 // The order of one sequence's forward and backward pass, as plain data: which (phase, chunk, layer)
-// runs when, which pages it accesses, which activations it retains, and when pages come and go.
-// Everything is known before the step starts.
+// runs when, which pages it accesses, which activations it retains, and when pages are created and
+// freed. Everything is known before the step starts.
 //
-// Tasks come in episodes: a stretch that begins and ends with an empty workspace. Episodes of the
+// Tasks are grouped into episodes, which begin and end with an empty workspace. Episodes of the
 // same shape take the same memory.
 #pragma once
 
@@ -19,31 +19,31 @@ namespace longstride {
 
 enum class TaskKind : std::uint8_t {
   kEmbed,          // RoPE tables of the chunk; its token embedding, if `output`
-  kLayerForward,   // one layer, or as much of it as `retains` asks for
+  kLayerForward,   // one layer, or the part of it that `retains` and `output` need
   kHead,           // final norm, loss and their gradients
-  kLayerBackward,  // one layer, from its retained activations; afterwards the chunk's pages of this
-                   // layer are free
+  kLayerBackward,  // one layer, from its retained activations; then frees the chunk's pages of this
+                   // layer
   kEmbedBackward,
 };
 
 struct Task {
   TaskKind kind = TaskKind::kEmbed;
   std::int64_t chunk = 0;
-  std::int64_t layer = -1;  // -1 where the task is not a layer's
+  std::int64_t layer = -1;  // -1 if the task is not of a layer
   Retention held;           // activations of this chunk and layer that exist before the task
   Retention retains;        // kLayerForward: those that exist after it, `held` included
   Retention lasting;        // of `retains`: those that this task makes and that outlive the episode
-  bool output = false;      // kEmbed, kLayerForward: computes what the layer above reads
-  bool output_lasts = false;  // it outlives the episode, as the layer above retains it
-  bool append = false;        // kLayerForward: stores K and V into new pages (the first time;
-                              // recompute finds them)
+  bool output = false;      // kEmbed, kLayerForward: computes the input of the layer above
+  bool output_lasts = false;  // the output outlives the episode: the layer above retains it
+  bool append = false;        // kLayerForward: stores K and V into new pages (only the first pass
+                              // does; a recompute finds them)
   PageRun appended;           // pages that `append` creates
   PageSet visited;            // pages that attention reads, and in kLayerBackward adds gradients to
-  PageRun freed;              // kLayerBackward: pages whose K, V and gradients end here
-  // Of the visited keys, in the order in which attention takes them. Tasks share their lists.
+  PageRun freed;              // kLayerBackward: pages whose K, V and gradients are freed
+  // Segments of the visited keys, in the order of attention. Tasks share their lists.
   std::shared_ptr<const std::vector<KeySegment>> segments;
 
-  // Attention is computed; else only keys, values and products of the layer are.
+  // Whether the task computes attention, rather than only keys, values and products of the layer.
   bool attends() const;
 };
 
@@ -65,10 +65,10 @@ struct Episode {
   std::vector<Task> tasks;
 };
 
-// All of an episode that decides its workspace, but the sizes.
+// Everything about an episode's tasks that determines its workspace, except sizes.
 struct TaskShape {
   TaskKind kind = TaskKind::kEmbed;
-  std::int64_t chunk = 0;  // counted from the episode's first
+  std::int64_t chunk = 0;  // relative to that of the episode's first task
   std::int64_t layer = -1;
   Retention held, retains, lasting;
   bool output = false, output_lasts = false, append = false;
@@ -79,21 +79,21 @@ EpisodeShape shape_of(const Episode& episode);
 
 struct StepSchedule {
   std::vector<Episode> episodes;
-  std::int64_t peak_kv_pages = 0;        // over all layers, at the same time
+  std::int64_t peak_kv_pages = 0;        // the most at any time, of all layers together
   std::int64_t peak_gradient_pages = 0;  // likewise; a gradient page lives from its first access
   bool packed = false;                   // as in the options
 };
 
 struct ScheduleOptions {
   std::vector<std::int64_t> windows;  // one per layer, 0 = dense
-  std::int64_t keep_chunks = 1;       // how many of the last chunks are not recomputed, at least 1
-  // What a forward pass leaves for a backward pass of the same episode; the input at least.
+  std::int64_t keep_chunks = 1;       // the last chunks that are not recomputed, at least 1
+  // Retained by a forward pass for the backward pass of the same episode; at least the input.
   Retention within_episode = Retention::all();
-  // What the first forward pass retains of the chunks that are recomputed, by chunk, then layer.
-  // Chunks behind the end of the list retain nothing.
+  // Retained by the first forward pass of chunks that are recomputed, by chunk, then layer. Chunks
+  // beyond the end of the list retain nothing.
   std::vector<Retention> across_episodes = {};
   KeyCut forward_cut = {}, backward_cut = {};  // of dense attention
-  // The schedule stands for those of all sequences of its length, wherever documents begin.
+  // The schedule must bound those of all sequences of its length, wherever documents begin.
   bool packed = false;
 
   Retention retained(std::int64_t chunk, std::int64_t layer) const;

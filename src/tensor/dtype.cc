@@ -39,7 +39,7 @@ f16 to_f16(float x) {
   if (magnitude > 0x7f800000u) return f16{static_cast<std::uint16_t>(sign | 0x7e00u)};
   if (magnitude >= 0x477ff000u) return f16{static_cast<std::uint16_t>(sign | 0x7c00u)};
   if (magnitude <
-      0x38800000u) {  // subnormal: adding 0.5 lets the adder round to multiples of 2^-24
+      0x38800000u) {  // subnormal: adding 0.5 makes the adder round to multiples of 2^-24
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     return f16{
         static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u))};

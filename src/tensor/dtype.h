@@ -26,7 +26,7 @@ constexpr std::int64_t size_of(DType t) {
   return 0;
 }
 
-// True for the types that weights come in.
+// True for the types that weights may have.
 constexpr bool is_weight_type(DType t) {
   return t == DType::kF32 || t == DType::kBF16 || t == DType::kF16;
 }

@@ -1,4 +1,4 @@
-// The words for floating-point types in settings, options and records: "f32", "bf16", "f16".
+// The names of floating-point types in settings, options and records: "f32", "bf16", "f16".
 #pragma once
 
 #include <optional>

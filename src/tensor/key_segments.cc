@@ -7,7 +7,7 @@
 namespace longstride {
 namespace {
 
-// Where the segment that begins at `begin` ends.
+// The end of the segment that begins at `begin`.
 std::int64_t segment_end(const ChunkKeys& keys, const KeyCut& cut, std::int64_t begin) {
   if (cut.tokens == 0) return keys.end();
   const std::int64_t P = keys.page_tokens, zero = cut.from_first_page ? keys.first / P * P : 0,

@@ -1,9 +1,9 @@
-// Plain-data views of page tables and visit lists: what an attention kernel reads. Nothing here
+// Plain-data views of page tables and visit lists, as attention kernels read them. Nothing here
 // owns memory.
 //
 // A page holds P tokens of one layer: [P][2][K][C], for each token its rotated key (or that key's
-// gradient) and its value. So pages whose slots follow each other are one tensor with a uniform
-// stride. Token t of the sequence lies in logical page t / P at row t % P.
+// gradient) and its value. So pages in consecutive slots form one tensor with a uniform stride.
+// Token t of the sequence is in logical page t / P at row t % P.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace longstride {
 
 struct PagesView {
   std::byte* base = nullptr;            // slot 0 of the pool
-  const std::int32_t* slots = nullptr;  // logical page -> slot; -1 where the page does not exist
+  const std::int32_t* slots = nullptr;  // logical page -> slot; -1 if the page does not exist
   std::int64_t page_bytes = 0;
   std::int64_t page_tokens = 0;  // P
   std::int64_t kv_heads = 0;     // K
@@ -32,15 +32,15 @@ struct PagesView {
   }
 };
 
-// What a layer's visit lists say of a chunk.
+// The form of a layer's attention in one chunk.
 enum class AttentionKind : std::uint8_t {
-  kDense,   // queries that attend to keys before the chunk do so from one common key on (DenseKeys)
+  kDense,   // queries that attend to keys before the chunk share one first key (DenseKeys)
   kWindow,  // every query attends to a range of keys that ends with itself
   kSparse,  // every query page attends to selected pages
 };
 
-// kDense: the first `queries` of the chunk attend from key `first` on, up to themselves. The others
-// are of documents that begin within the chunk, and attend to keys of the chunk alone.
+// kDense: the first `queries` queries of the chunk attend from key `first` to themselves. The
+// others belong to documents that begin within the chunk, and attend only to keys of the chunk.
 struct DenseKeys {
   std::int64_t first = 0, queries = 0;
   bool operator==(const DenseKeys&) const = default;

@@ -1,4 +1,4 @@
-// The visit lists of one segment of a chunk's keys, where attention is dense.
+// Visit lists of one segment of a chunk's keys, for dense attention.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@ namespace longstride {
 // Reused from call to call: after the largest chunk, building allocates nothing. Not thread-safe.
 class SegmentVisits {
  public:
-  // Of the chunk's own keys.
+  // Builds the lists of the chunk's own keys.
   void build_own(const VisitsView& visits, std::int64_t tokens, std::int64_t page_tokens);
-  // Of keys [visits.dense.first, end), where `end` is a page's and not behind the chunk's begin.
+  // Builds those of keys [visits.dense.first, end); `end` is a page boundary, at most chunk_begin.
   void build_before(const VisitsView& visits, std::int64_t tokens, std::int64_t page_tokens,
                     std::int64_t end);
   // Valid until the next build.

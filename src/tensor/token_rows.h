@@ -1,5 +1,5 @@
-// Which rows of a chunk belong to which token: what the embedding's gradient is summed by. The host
-// sorts a chunk's tokens once, so that no thread of a device has to search for them.
+// Which rows of a chunk belong to which token, for summing the embedding's gradient. The host sorts
+// a chunk's tokens once, so that no device thread has to search for them.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace longstride {
 
-// A token's rows are places [begin, begin + count) of the list of rows, ascending. Lies in memory
+// A token's rows are entries [begin, begin + count) of the list of rows, ascending. Kernels read it
 // as four I32.
 struct TokenGroup {
   std::int32_t token, begin, count;
@@ -24,9 +24,10 @@ class TokenRows {
   void reserve(std::int64_t tokens);
   void build(std::span<const std::int32_t> tokens);
 
-  // Valid until the next build. Tokens of most rows first, so that what takes longest begins first.
+  // Valid until the next build. Tokens with the most rows come first, so that the longest work
+  // starts first.
   std::span<const TokenGroup> groups() const { return groups_; }
-  // All rows of the chunk, those of a token together.
+  // All rows of the chunk, grouped by token.
   std::span<const std::int32_t> rows() const { return rows_; }
 
  private:

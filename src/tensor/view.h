@@ -1,5 +1,5 @@
 // View: a non-owning, contiguous, row-major tensor of up to four dimensions. Plain data; copying it
-// copies the reference. A view of shapes alone (recording passes) has data == nullptr.
+// copies the reference. In recording passes, views have shapes alone and data == nullptr.
 //
 // Letters used in names across the code:
 //   T tokens of a chunk   D hidden size      H query heads   K key/value heads   C head size
@@ -62,8 +62,7 @@ class BasicView {
   std::int64_t dim(int i) const { return shape_[i]; }
   std::int64_t elements() const { return shape_.elements(); }
   std::int64_t bytes() const { return elements() * size_of(dtype_); }
-  // False for a tensor that is not there at all (an absent bias); a view of shapes alone has a
-  // rank.
+  // False for an absent tensor (no bias); a view without data still has a rank.
   bool present() const { return shape_.rank() > 0; }
 
   template <class E>

@@ -1,6 +1,6 @@
-// Gradient pages in BF16 against F32 ones that hold the same before: what is stored must be the F32
-// sum, rounded by the call's key, the token and the element alone, wherever the pages lie. To the
-// bit, for any device.
+// Compares gradient pages in BF16 with F32 ones of the same initial content: the stored value must
+// be the F32 sum, rounded by the call's key, the token and the element alone, whatever the pages'
+// slots. Bit for bit, for any device.
 #pragma once
 
 #include "tensor/stochastic_round.h"
@@ -47,7 +47,7 @@ class RoundingCheck : public SegmentsCheck {
     EXPECT_GT(differ, 100);
   }
 
-  // What gradient pages of type G hold after a call, in the order of tokens.
+  // The content of gradient pages of type G after a call, in the order of tokens.
   template <class G>
   std::vector<float> after(std::uint64_t key, const std::vector<std::int32_t>& slots) {
     const View pool = make(dtype_of<G>(), page_shape_);

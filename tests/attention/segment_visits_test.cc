@@ -18,7 +18,7 @@ VisitsView visits_of(VisitLists& lists, std::vector<std::int64_t> starts, std::i
   return lists.view();
 }
 
-// Nothing where they are not dense.
+// Nothing if they are not dense.
 std::optional<DenseKeys> dense(std::vector<std::int64_t> starts, std::int64_t window = 0) {
   VisitLists lists;
   const VisitsView visits = visits_of(lists, std::move(starts), window);
@@ -45,7 +45,7 @@ TEST(AttentionKinds, WindowsAreDenseOnlyWhereTheyHideNothing) {
   EXPECT_EQ(dense({0}, 100)->first, 0);
 }
 
-// What the kind says is what the lists say, token by token.
+// The kind agrees with the lists, token by token.
 TEST(AttentionKinds, AreThoseOfTheLists) {
   Random random(4);
   VisitLists lists;
@@ -100,7 +100,7 @@ TEST(SegmentVisits, OfTheOwnKeysAreThoseOfADocumentThatBeginsWithTheChunk) {
 TEST(SegmentVisits, OfKeysBeforeTheChunkAreOfTheQueriesThatSeeThem) {
   const std::int64_t T = kTokens - kBegin, end = kBegin - kPage;
   SegmentVisits before;
-  // All queries see from key 5 on; those before the document within the chunk do.
+  // All queries see keys from 5 on; then only those before the document within the chunk.
   for (const std::int64_t queries : {T, kPage + 1, std::int64_t{1}}) {
     std::vector<std::int64_t> starts{0, 5};
     if (queries < T) starts.push_back(kBegin + queries);

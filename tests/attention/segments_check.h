@@ -1,5 +1,5 @@
-// Attention called segment by segment, with noise where the pages of other segments are, against
-// one call for everything: the same bits. For any device.
+// Checks that attention called segment by segment, with noise in place of other segments' pages,
+// gives the bits of one call for everything. For any device.
 //   T queries   H heads   K KV heads   C head size   P tokens of a page
 #pragma once
 
@@ -89,7 +89,7 @@ class SegmentsCheck {
     return cut_keys(case_.layout.keys(chunk_, case_.window),
                     ops::paged_attention_cut(device_.kind(), {shape(), backward, case_.exact}));
   }
-  // f(segments, table) for one segment after the other, or once for all.
+  // Calls f(segments, table) for one segment after the other, or once for all.
   template <class F>
   void each(bool apart, bool backward, const F& f) {
     const std::int64_t P = case_.layout.page_tokens;
@@ -123,7 +123,7 @@ class SegmentsCheck {
           stream, {q_, out, lse, dout_, pages(kv_, table), pages(gradients, table), visits_.view(),
                    dq, 0.25f, scratch, case_.exact, segments, 17});
     });
-    // Without the page that stands for those of other apart.
+    // Without the page that stands for those of other segments.
     return {bytes(out, out.bytes()), bytes(lse, lse.bytes()), bytes(dq, dq.bytes()),
             bytes(gradients, gradients.bytes() / pool_pages_ * (pool_pages_ - 1))};
   }

@@ -97,8 +97,8 @@ TEST(KeySegments, WhatDoesNotCoverIsRefused) {
   for (int i = 0; i < 6; ++i) {
     std::vector<KeySegment> bad = good;
     if (i == 0) ++bad[1].begin;    // a gap
-    if (i == 1) --bad[1].begin;    // twice
-    if (i == 2) bad[0].begin = 0;  // keys that nobody attends to
+    if (i == 1) --bad[1].begin;    // an overlap
+    if (i == 2) bad[0].begin = 0;  // keys that no query attends to
     if (i == 3) ++bad[2].end;
     if (i == 4) bad[0].first = false;
     if (i == 5) bad[2].last = false;
@@ -106,7 +106,7 @@ TEST(KeySegments, WhatDoesNotCoverIsRefused) {
   }
 }
 
-// Wherever a document begins, a library that prepares for each length anew meets few of them.
+// Wherever a document begins, a library that prepares for each new length meets few lengths.
 TEST(KeySegments, OfDocumentsHaveFewLengths) {
   for (const bool own_apart : {false, true}) {
     const KeyCut cut{.tokens = 32'768, .own_apart = own_apart, .even_tokens = 1024};

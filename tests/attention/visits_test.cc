@@ -14,8 +14,8 @@ namespace {
 using testing::random_layout;
 using testing::random_window;
 
-// Query page -> KV pages and back, from the definition: a page is visited where any query sees any
-// of its keys.
+// Query page -> KV pages and back, from the definition: a page is visited if any query sees any of
+// its keys.
 struct Expected {
   std::vector<std::vector<std::int32_t>> visits;
   std::map<std::int32_t, std::vector<std::int32_t>> back;
@@ -62,7 +62,7 @@ void expect_equal(const VisitsView& view, const Expected& expected) {
 
 TEST(VisitLists, AreWhatTheDefinitionSays) {
   Random random(51);
-  VisitLists lists;  // one for all, as in a run
+  VisitLists lists;  // reused, as in a run
   for (int i = 0; i < 600; ++i) {
     const SequenceLayout layout = random_layout(random);
     const std::int64_t window = random_window(random);
@@ -99,8 +99,8 @@ TEST(VisitLists, ASmallCase) {
             std::vector<std::int64_t>(8, 6));
 }
 
-// A vector that grows moves; the addresses stay where `reserve` put them, for every chunk of every
-// layout that fits.
+// A vector that grows moves its elements: after `reserve` the addresses stay the same for every
+// chunk of every layout that fits.
 TEST(VisitLists, BuildingAllocatesNothingAfterReserve) {
   const auto addresses = [](const VisitLists& lists) {
     const VisitsView v = lists.view();

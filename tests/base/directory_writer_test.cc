@@ -63,8 +63,8 @@ TEST(DirectoryWriter, ReplacesAnExistingOne) {
   EXPECT_EQ(names_in(temp.path()), std::vector<std::string>{"out"});
 }
 
-// A process killed while it replaces must leave the old directory or the new one: at no time may
-// the name be free.
+// A process killed during a replacement must leave the old directory or the new one: the name must
+// exist at all times.
 TEST(DirectoryWriter, TheNameIsNeverAbsentWhileItIsReplaced) {
   const TempDirectory temp;
   const fs::path target = temp.path() / "out";

@@ -13,7 +13,7 @@ namespace {
 TEST(ReadAhead, ChecksumsOfFilesThatAreReadAheadAreThoseOfTheirBytes) {
   const TempDirectory directory;
   const std::filesystem::path path = directory.path() / "file";
-  // Less than a block of the checksum, one, several and a rest, more than is read ahead.
+  // Less than a block of the checksum, one block, several and a rest, more than is prefetched.
   for (const std::size_t bytes : {std::size_t{1}, std::size_t{8} << 20, (std::size_t{24} << 20) + 3,
                                   (std::size_t{72} << 20) + 17}) {
     std::string text(bytes, '\0');

@@ -8,7 +8,7 @@ namespace {
 const std::vector<std::string> kKeys = {"learning_rate", "seed", "steps", "warmup", "lr"};
 
 TEST(Nearest, FindsTypos) {
-  EXPECT_EQ(nearest("learning_rat", kKeys), "learning_rate");  // left out
+  EXPECT_EQ(nearest("learning_rat", kKeys), "learning_rate");  // a letter is missing
   EXPECT_EQ(nearest("learnning_rate", kKeys), "learning_rate");
   EXPECT_EQ(nearest("laerning_rate", kKeys), "learning_rate");  // swapped
   EXPECT_EQ(nearest("learning-rate", kKeys), "learning_rate");

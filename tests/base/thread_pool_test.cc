@@ -51,7 +51,7 @@ TEST_F(ThreadPool, ManyShortRunsInARow) {
 
 TEST_F(ThreadPool, UsesItsThreads) {
   set_thread_count(3);
-  // Each index waits until all three have begun, which only three threads can bring about.
+  // Each index waits until all three have begun, which takes three threads.
   std::atomic<int> begun{0};
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   parallel_for(3, [&](std::int64_t) {

@@ -72,7 +72,7 @@ TEST(TraceSpans, CountsWhatDoesNotFit) {
   ASSERT_EQ(recorded.spans.size(), 3u);
   EXPECT_EQ(recorded.spans.back().name.number, 2);
   EXPECT_EQ(recorded.dropped, 7);
-  // The next recording begins anew.
+  // The next recording starts empty.
   trace_spans().start(3);
   EXPECT_EQ(trace_spans().stop().dropped, 0);
 }

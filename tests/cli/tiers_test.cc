@@ -57,8 +57,8 @@ TEST(Tiers, RefuseWhatCannotFit) {
   const Json line = Json::parse(read_text(run.path("first/metrics.jsonl")));
   const std::string gpu = gpu_for(line, 0.7), tiny = gpu_for(line, 0.1);
   EXPECT_TRUE(ended(run.train({gpu}), 2, {"this run needs", "memory.host"}));
-  EXPECT_TRUE(ended(run.train({gpu, "--memory.host=1K"}), 2, {"beyond the device", "memory.disk"}));
-  EXPECT_TRUE(ended(run.train({tiny, "--memory.host=64M"}), 2, {"computed on at once"}));
+  EXPECT_TRUE(ended(run.train({gpu, "--memory.host=1K"}), 2, {"offloaded pages", "memory.disk"}));
+  EXPECT_TRUE(ended(run.train({tiny, "--memory.host=64M"}), 2, {"largest working set"}));
   EXPECT_TRUE(ended(run.train({gpu, "--memory.disk=64M"}), 2, {"memory.disk_path"}));
   EXPECT_TRUE(ended(run.train({gpu, "--memory.disk=64M", "--memory.disk_path=nowhere"}), 2,
                     {"memory.disk_path", "nowhere", "cannot be written"}));

@@ -1,4 +1,4 @@
-// What the GPU did, as CUPTI notes it: in the clock of the host, with sizes and directions.
+// GPU activity as recorded by CUPTI: in the host's clock, with sizes and directions.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ TEST(ActivityOnCuda, NotesCopiesAndFillsInTheClockOfSpans) {
   const std::unique_ptr<Mover> mover = device->make_mover();
   host->prepare(0, kBytes);
   device->stream().synchronize();
-  for (int round = 0; round < 2; ++round) {  // the second recording begins anew
+  for (int round = 0; round < 2; ++round) {  // the second recording starts empty
     std::unique_ptr<ActivityRecorder> recorder = device->record_activity();
     if (recorder == nullptr) GTEST_SKIP() << "no CUPTI here";
     const std::uint64_t begin = trace_clock_ns();

@@ -1,4 +1,4 @@
-// Every case of src/ops/cases on the GPU, in F32 and in BF16: against its reference, against
+// Every case of src/ops/cases on the GPU, in F32 and in BF16: against its reference, against finite
 // differences, and twice, for the same bits.
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// The embedding's gradient is a chain of additions in the order of a token's rows, bit for bit,
-// however often the token occurs.
+// The embedding's gradient is summed in the order of a token's rows, bit for bit, however often the
+// token occurs.
 #include "ops/embedding.h"
 
 #include <cstring>

@@ -38,7 +38,7 @@ TEST_F(GradientRounding, IsThatOfTheF32SumInEveryEngine) {
             .run();
 }
 
-// Sums differ in their last bits, so that now and then a number goes to its other neighbour.
+// Sums differ in their last bits, so now and then a number rounds to its other neighbour.
 TEST_F(GradientRounding, IsThatOfTheCpu) {
   const std::unique_ptr<Device> cpu = make_cpu_device();
   for (const std::int64_t window : {0, 300}) {

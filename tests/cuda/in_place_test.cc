@@ -1,5 +1,5 @@
-// Operations that may write over their input give the same bits when they do: a chunk that keeps
-// its activations computes beside them, one that does not computes in place.
+// Operations that may overwrite their input give the same bits when they do: a chunk that retains
+// its activations computes into other memory, one that does not computes in place.
 #include "ops/swiglu.h"
 #include "tests/cuda/gpu_fixture.h"
 

@@ -14,9 +14,9 @@ namespace longstride::ops {
 namespace {
 
 constexpr std::int64_t kT = 128, kH = 4, kC = 128, kP = 128;
-// One chunk more than 2^31 elements of keys and values.
+// 2^31 elements of keys and values, and two chunks more.
 constexpr std::int64_t kTokens = (std::int64_t{1} << 31) / (2 * kH * kC) + 2 * kT;
-// What memory full of such bytes holds.
+// Bytes to fill memory with; the functions below give the elements' values.
 constexpr int kPlus = 0x3f, kMinus = 0xbf;
 double plus(DType t) { return t == DType::kBF16 ? 0.74609375 : 0.74705879; }
 double minus(DType t) { return t == DType::kBF16 ? -1.4921875 : -1.49803913; }
@@ -30,7 +30,8 @@ double at(const std::vector<std::byte>& bytes, DType t, std::int64_t i) {
 class LargeAttention : public OnGpu {
  protected:
   // One page beyond 2^31 elements has keys like the queries, and positive values; all others have
-  // negative ones. So who sees that page sees nothing else, and gives it all its gradient.
+  // negative ones. So a query that sees that page attends to it alone, and gives it all its
+  // gradient.
   void run(DType compute, const std::vector<std::int64_t>& documents) {
     const SequenceLayout layout{kTokens, kT, kP, documents};
     VisitLists lists;
@@ -104,7 +105,7 @@ TEST_F(LargeAttention, F32Past2To31) { run(DType::kF32, {0}); }
 
 class LargeLossHead : public OnGpu {};
 
-// The last rows, whose logits lie beyond 2^31 elements, give what they give alone.
+// The last rows, whose logits are beyond 2^31 elements, give the same results as alone.
 TEST_F(LargeLossHead, LogitsPast2To31) {
   const std::int64_t V = 131072, D = 64, last = 64, more = (std::int64_t{1} << 31) / V,
                      T = more + last;
@@ -129,7 +130,7 @@ TEST_F(LargeLossHead, LogitsPast2To31) {
     EXPECT_NEAR(at(got_dx, DType::kBF16, t * D + 5), at(want_dx, DType::kBF16, t * D + 5), 0.05)
         << t;
   }
-  // Rows of zeros: every token is as likely.
+  // Rows of zeros: all tokens are equally likely.
   EXPECT_NEAR(at(bytes(losses.rows(0, 1)), DType::kF32, 0), std::log(V), 1e-3);
 }
 

@@ -1,5 +1,5 @@
-// Invariant 7: tensors of more than 2^31 elements. An operation on a large tensor must give for its
-// last rows what it gives for those rows alone; everything before them is zero.
+// Invariant 7: tensors of more than 2^31 elements. An operation on a large tensor must give the
+// same results for its last rows as for those rows alone; everything before them is zero.
 #include "ops/embedding.h"
 #include "ops/linear.h"
 #include "ops/optimizer.h"
@@ -155,7 +155,7 @@ TEST_F(Past2To31, Linear) {
   linear_forward(stream(), {.x_RI = x, .w_OI = w, .y_RO = y, .scratch = scratch(R)});
   linear_forward(stream(),
                  {.x_RI = large_x, .w_OI = w, .y_RO = large_y, .scratch = scratch(R + more)});
-  // Another algorithm may serve the larger shape: nearly the same, then.
+  // The larger shape may use another algorithm: then results are nearly the same.
   const std::vector<std::byte> got = bytes(large_y.rows(more, R)), want = bytes(y);
   double worst = 0;
   for (std::size_t i = 0; i < want.size() / 2; ++i) {

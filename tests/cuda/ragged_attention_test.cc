@@ -1,5 +1,5 @@
-// Chunks that end anywhere: cuDNN computes them filled up to one of few lengths. What they give is
-// what those queries and keys have in a full chunk, and nothing of what lies behind them.
+// Chunks that end anywhere: cuDNN computes them padded to one of a few lengths. The results equal
+// those of the same queries and keys in a full chunk, and the padding does not affect them.
 #include <cstring>
 #include <limits>
 
@@ -129,7 +129,7 @@ TEST_F(RaggedAttention, ManyLengthsShareFewPlans) {
     in.kv.resize(static_cast<std::size_t>((kChunk + T + kPage - 1) / kPage * kPage * kRow));
     run(kChunk, T, in, false);
   }
-  // Filled up to 256 or to 1024: over the keys before the chunk and its own together, and backward
+  // Padded to 256 or to 1024: over the keys before the chunk and its own together, and backward
   // over each of them.
   EXPECT_LE(plans_made() - before, 6);
 }

@@ -1,4 +1,4 @@
-// Small results come to the host while the stream goes on.
+// Small results reach the host while the stream continues.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -37,7 +37,7 @@ TEST_F(ResultsOnCuda, AResultIsThereWhenItsFenceHasPassed) {
   keep_busy();
   write(7);
   const ResultFence fence = device_->fetch_result(host.data(), memory_->data(), kBytes);
-  write(8);  // in the order of the stream: not what comes
+  write(8);  // later in the stream, so not what arrives
   keep_busy();
   device_->wait_for(fence);
   EXPECT_TRUE(holds(host, 7));

@@ -1,5 +1,5 @@
-// What one call uploads stays in its place until the call's kernels have run, however large its
-// lists are and wherever the ring stands.
+// A call's uploads stay in place until its kernels have run, however large its lists are and
+// wherever the ring is.
 #include "device/cuda/transfer_ring.h"
 
 #include <gtest/gtest.h>

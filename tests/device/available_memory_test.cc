@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A made-up /proc and /sys.
+// A fake /proc and /sys.
 class AvailableMemory : public testing::Test {
  protected:
   void SetUp() override {
@@ -56,7 +56,7 @@ TEST_F(AvailableMemory, HeedsVersion1) {
   write("sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes", "100000\n");
   write("sys/fs/cgroup/memory/docker/x/memory.usage_in_bytes", "60000\n");
   write("sys/fs/cgroup/memory/docker/x/memory.stat", "inactive_file 9\ntotal_inactive_file 5000\n");
-  // No limit, as version 1 writes it.
+  // No limit, as cgroup v1 writes it.
   write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
   write("sys/fs/cgroup/memory/memory.usage_in_bytes", "60000\n");
   EXPECT_EQ(available_memory(root_), 45000);

@@ -66,7 +66,7 @@ TEST(CpuDevice, CountsWhatItPromisedAsTaken) {
   const auto device = make_cpu_device();
   const std::int64_t before = device->available_bytes();
   const auto memory = device->allocate(before / 2, "a test");
-  // Other processes come and go meanwhile; a quarter is a wide margin.
+  // Other processes allocate and free meanwhile; a quarter is a wide margin.
   EXPECT_LT(device->available_bytes(), before / 4 * 3);
 }
 
@@ -99,7 +99,7 @@ TEST(CpuDevice, CopiesAndZeroes) {
   EXPECT_EQ(device->stream().kind(), DeviceKind::kCpu);
 }
 
-// Elsewhere copies go through a queue that is for one thread.
+// On other devices, copies go through a queue that only one thread may use.
 TEST(CpuDevice, LetsNoParallelForCopy) {
   const auto device = make_cpu_device();
   const auto memory = device->allocate(8, "a test");

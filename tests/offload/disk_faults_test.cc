@@ -1,4 +1,4 @@
-// Disks that fail: an Error that says so, never wrong content.
+// Failing disks give an Error, never wrong content.
 #include <sys/resource.h>
 
 #include <atomic>
@@ -28,7 +28,7 @@ class DiskFaults : public DiskKinds {
 INSTANTIATE_TEST_SUITE_P(Io, DiskFaults, kEveryKind, kind_name);
 
 TEST_P(DiskFaults, ShortRequestsAreContinued) {
-  // Longer than a multiple of 4096, so that direct I/O has to go back a little.
+  // Not a multiple of 4096, so that direct I/O has to go back to an aligned offset.
   open(3, kLarge, {.after = [](const Request& request, Result& result) {
          if (request.bytes > 300'000) result.moved = 300'000;
        }});
@@ -101,7 +101,7 @@ TEST_P(DiskFaults, ABlockWhoseWriteFailedIsNotRead) {
   if (queue_ == nullptr) return;
   write(0, 1);
   failing = true;
-  // The read is given before the write has failed, and before its place has it.
+  // The read is queued before the write has failed.
   const Buffer from(kBytes), to(kBytes);
   const Ticket written = queue_->write(0, from.data(), {});
   const Ticket read = queue_->read(0, to.data());
@@ -126,8 +126,8 @@ TEST_P(DiskFaults, AChangedByteIsFound) {
   for (const std::int64_t at : {std::int64_t{0}, std::int64_t{3 << 20}, kLarge - 1}) {
     changed = at;
     EXPECT_TRUE(says(read_error(0, kLarge),
-                     {"the test's pages", "came back from", directory_.path().string(),
-                      "other than it was written", "memory.disk_path is faulty"}));
+                     {"the test's pages", "read back from", directory_.path().string(),
+                      "differs from what was written", "memory.disk_path is faulty"}));
     EXPECT_TRUE(reads(1, 1, kLarge));
   }
 }
@@ -141,9 +141,9 @@ TEST_P(DiskFaults, AWriteThatWentElsewhereIsFound) {
   write(0, 1);
   write(2, 2);
   astray = true;
-  write(0, 3);  // its place keeps what was there before
-  EXPECT_TRUE(says(read_error(0), {"other than it was written"}));
-  EXPECT_TRUE(says(read_error(2), {"other than it was written"}));
+  write(0, 3);  // block 0 keeps its old content
+  EXPECT_TRUE(says(read_error(0), {"differs from what was written"}));
+  EXPECT_TRUE(says(read_error(2), {"differs from what was written"}));
 }
 
 TEST_P(DiskFaults, WhatReadyThrowsIsTheTicketsError) {
@@ -154,7 +154,7 @@ TEST_P(DiskFaults, WhatReadyThrowsIsTheTicketsError) {
   const Ticket ticket =
       queue_->write(0, from.data(), [] { throw Error("the copy failed", "try again"); });
   EXPECT_EQ(error_of([&] { queue_->wait(ticket); }), "the copy failed\ntry again");
-  EXPECT_EQ(read_error(0), "the copy failed\ntry again");  // not the content from before
+  EXPECT_EQ(read_error(0), "the copy failed\ntry again");  // not the old content
   write(1, 2);
   EXPECT_TRUE(reads(1, 2));
 }

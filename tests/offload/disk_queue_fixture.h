@@ -1,5 +1,5 @@
-// A queue on a chosen kind of I/O, blocks of content that is easy to tell apart, and I/O that fails
-// as a test wishes.
+// A queue on a chosen kind of I/O, blocks of distinguishable content, and I/O that fails as a test
+// requires.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,13 +19,13 @@
 
 namespace longstride {
 
-// Between a queue and its I/O. All on the queue's thread: what the functions use is set up before,
-// or is atomic.
+// I/O between a queue and its real I/O, used only on the queue's thread: data that the functions
+// access is set before, or atomic.
 class FaultyIo final : public BlockIo {
  public:
   struct Faults {
-    std::function<void(Request&)> before = {};                // what is asked for instead
-    std::function<void(const Request&, Result&)> after = {};  // what is answered instead
+    std::function<void(Request&)> before = {};                // changes the request
+    std::function<void(const Request&, Result&)> after = {};  // changes the result
   };
   FaultyIo(std::unique_ptr<BlockIo> io, Faults faults)
       : io_(std::move(io)), faults_(std::move(faults)) {}
@@ -58,7 +58,7 @@ class Buffer {
     std::memset(memory_.get(), 0, static_cast<std::size_t>(bytes + shift));
   }
   std::byte* data() const { return memory_.get() + shift_; }
-  // Every seed has its own content, and every place in it.
+  // Content differs between seeds and between positions.
   void fill(std::uint64_t seed) const {
     for (std::int64_t i = 0; i < bytes_; i += 8) {
       const std::uint64_t word = word_at(seed, i);
@@ -87,7 +87,7 @@ class Buffer {
   std::int64_t bytes_, shift_;
 };
 
-// Null where this machine does not offer that kind; `why_not` then says why.
+// Null if this machine does not offer that kind; `why_not` then says why.
 inline std::unique_ptr<DiskQueue> make_queue(IoKind kind, const std::filesystem::path& directory,
                                              std::int64_t blocks, std::int64_t block_bytes,
                                              std::string* why_not, FaultyIo::Faults faults = {}) {
@@ -102,7 +102,7 @@ inline std::unique_ptr<DiskQueue> make_queue(IoKind kind, const std::filesystem:
 class DiskKinds : public ::testing::TestWithParam<IoKind> {
  protected:
   static constexpr std::int64_t kBytes = 8192;
-  // Skips the test where there is no such I/O: `queue_` is null then.
+  // Skips the test if there is no such I/O: `queue_` is null then.
   void open(std::int64_t blocks, std::int64_t block_bytes = kBytes, FaultyIo::Faults faults = {}) {
     std::string why_not;
     queue_ =

@@ -1,4 +1,4 @@
-// What goes to disk comes back, in the order that the queue promises.
+// Blocks read back as they were written, in the order that the queue promises.
 #include "offload/disk_queue.h"
 
 #include <linux/filter.h>
@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using Ticket = DiskQueue::Ticket;
 
-// As containers do, for the calling thread. Whether that was possible.
+// Forbids io_uring to the calling thread, as containers do. Returns whether that was possible.
 bool refuse_io_uring() {
   std::array<sock_filter, 4> filter = {{
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -38,11 +38,11 @@ struct Mix {
   std::int64_t blocks, block_bytes;
   int jobs;
   std::size_t at_once;
-  std::uint64_t most_shift = 1;  // of memory from where it is aligned, less 1
+  std::uint64_t most_shift = 1;  // misalignment of memory is below this
 };
 
-// Reads and writes of random blocks, many under way; each read must find what the last write before
-// it brought.
+// Reads and writes of random blocks, many in flight; each read must return the content of the last
+// write before it.
 void run_mix(DiskQueue& queue, const Mix& mix, std::uint64_t seed) {
   struct UnderWay {
     Ticket ticket;
@@ -61,7 +61,7 @@ void run_mix(DiskQueue& queue, const Mix& mix, std::uint64_t seed) {
           mix.block_bytes, static_cast<std::int64_t>(random.below(mix.most_shift)));
       if (now == 0 || random.below(2) == 0) {
         now = static_cast<std::uint64_t>(i);
-        // Filled on a thread of the queue, as a copy from the device would arrive.
+        // Filled on a thread of the queue, like a copy that arrives from the device.
         const auto arrive = [to = buffer.get(), now, late = random.below(16) == 0] {
           if (late) std::this_thread::sleep_for(std::chrono::microseconds(200));
           to->fill(now);
@@ -98,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(Io, DiskQueueKinds, kEveryKind, kind_name);
 
 TEST_P(DiskQueueKinds, ReadsFindWhatWasWritten) {
   for (const Mix& mix : {Mix{5, 4096, 2000, 40}, Mix{200, 8192, 2000, 64, 5000},
-                         // Several requests to a block, the last shorter.
+                         // Several requests per block, the last one shorter.
                          Mix{6, (5 << 20) + 4096, 60, 12, 2}}) {
     open(mix.blocks, mix.block_bytes);
     if (queue_ == nullptr) return;
@@ -140,7 +140,7 @@ TEST_P(DiskQueueKinds, AWriteThatIsNotReadyHoldsUpOnlyWhatThePromiseSays) {
   later.fill(22);
   const Ticket behind = queue_->write(2, later.data(), {});
   const Ticket sees_it = queue_->read(1, of_late.data());
-  for (int i = 0; i < 20; ++i) EXPECT_TRUE(reads(0, 10));  // would never end if it were held up
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(reads(0, 10));  // would hang if the reads were delayed
   EXPECT_FALSE(queue_->done(blocked));
   EXPECT_FALSE(queue_->done(behind));
   EXPECT_FALSE(queue_->done(sees_it));
@@ -174,14 +174,15 @@ TEST_P(DiskQueueKinds, EndsWithJobsInEveryState) {
     called.get_future().wait();
     for (std::int64_t block = 0; block < 10; ++block) queue_->read(block, buffer());
     std::thread later([&] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the queue is ending by then
+      std::this_thread::sleep_for(
+          std::chrono::milliseconds(100));  // the queue is being destroyed by then
       leave.set_value();
     });
     queue_.reset();
     later.join();
     EXPECT_TRUE(left);
     EXPECT_FALSE(called_another);
-    for (const auto& one : buffers) one->fill(2);  // a sanitizer sees who still touches them
+    for (const auto& one : buffers) one->fill(2);  // a sanitizer detects later accesses
   }
 }
 
@@ -226,7 +227,7 @@ TEST(DiskQueue, ThreadsServeWhereIoUringIsRefused) {
     GTEST_SKIP() << why_not;
   OpenedIo opened;
   bool refused = false;
-  // The filter holds for this one thread and those it starts.
+  // The filter applies to this thread and those it starts.
   std::thread([&] {
     refused = refuse_io_uring();
     if (refused) opened = open_block_io(file, 4096);

@@ -21,7 +21,7 @@ class OffloadStores : public ::testing::Test {
             .what = "the test's records",
             .what_on_host = "the test's records in host memory"};
   }
-  // The record in pieces that lie in reverse on the device.
+  // The record in pieces that are in reverse order on the device.
   std::vector<OffloadPiece> pieces() const {
     std::vector<OffloadPiece> all;
     for (std::int64_t i = 0; i < kPieces; ++i)

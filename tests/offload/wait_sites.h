@@ -1,4 +1,4 @@
-// The places where one lane waits for another, for tests that leave out each of them.
+// The places where one lane waits for another, for tests that omit each of them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 
 namespace longstride {
 
-// What stands before the slash.
+// The prefix before the slash.
 inline std::string owner_of(const std::string& site) { return site.substr(0, site.find('/')); }
 
 // The names of all sites that are defined under src.
@@ -35,8 +35,8 @@ inline std::set<std::string> wait_sites_in_sources() {
   return names;
 }
 
-// The sites of an owner: a test leaves out each of them. Fails where the sources define one that
-// this program has not, or the other way round.
+// The sites of an owner: a test omits each of them. Fails if the sources define one that this
+// program lacks, or the other way round.
 inline std::vector<const WaitSite*> wait_sites_of(std::string_view owner) {
   std::vector<const WaitSite*> sites;
   std::set<std::string> names, expected;

@@ -1,4 +1,4 @@
-// No wait is without a test that leaves it out.
+// Every wait has a test that omits it.
 #include "tests/offload/wait_sites.h"
 
 #include <map>
@@ -6,7 +6,7 @@
 namespace longstride {
 namespace {
 
-// Which test leaves out the waits of an owner, one after another.
+// The test that omits the waits of an owner, one at a time.
 const std::map<std::string, std::string> kTests = {
     {"offload", "tests/pages/tiered_pages_test.cc"},
     {"optimizer", "tests/train/optimizer_order_test.cc"},
@@ -25,7 +25,7 @@ TEST(WaitSites, EachIsLeftOutByATest) {
   EXPECT_EQ(owners.size(), kTests.size()) << "a test of waits that are gone";
 }
 
-// All that is defined names itself in the form that the sources are searched for.
+// Every site is defined in the form that the search of the sources expects.
 TEST(WaitSites, AllAreFound) {
   const std::set<std::string> found = wait_sites_in_sources();
   std::size_t listed = 0;

@@ -14,8 +14,8 @@ TEST(QueryLengths, ChunksOfAFullSequenceStayAsTheyAre) {
   EXPECT_EQ(lengths.of(1808), 1808);
   lengths.expect(640, 0);
   EXPECT_EQ(lengths.of(640), 640);
-  EXPECT_EQ(lengths.of(600), 640);    // not 1024, for which no workspace was taken
-  EXPECT_EQ(lengths.of(1808), 2048);  // of the run before
+  EXPECT_EQ(lengths.of(600), 640);    // not 1024, for which no workspace was reserved
+  EXPECT_EQ(lengths.of(1808), 2048);  // 1808 was of the previous run
 }
 
 TEST(QueryLengths, OthersAreFewAndNeverShorter) {

@@ -33,7 +33,7 @@ TEST(Blas, RefusesDimensionsThatDoNotFitTheLibrary) {
       InternalError);
 }
 
-// A library that is older than the CPU would otherwise fall back to kernels for any x86-64.
+// A library older than the CPU would otherwise fall back to generic x86-64 kernels.
 TEST(Blas, UsesTheVectorUnitsOfThisCpu) {
   const std::string description = blas_description();
   EXPECT_EQ(description.substr(0, 9), "OpenBLAS ");

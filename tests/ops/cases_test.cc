@@ -1,4 +1,4 @@
-// The checks of the conformance suite themselves: an operation that is wrong must not pass them.
+// Tests the conformance suite itself: a wrong operation must not pass its checks.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -10,7 +10,7 @@
 namespace longstride::ops {
 namespace {
 
-// y = 2 x, with the gradient of `loss` in dx; `run` is what each test breaks.
+// y = 2 x, with the gradient of `loss` in dx; each test breaks `run`.
 Problem twice(const std::function<void(float* x, float* y, float* dx)>& broken) {
   Problem p;
   p.input("x", DType::kF32, {4});

@@ -1,4 +1,4 @@
-// Operations refuse arguments that do not fit together, and stubs say what is missing.
+// Operations reject inconsistent arguments, and stubs say what is missing.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace {
 
 class Checks : public testing::Test {
  protected:
-  // Each call gives elements of its own: tensors of one operation must not overlap.
+  // Each call returns new elements: tensors of one operation must not overlap.
   View floats(Shape s) {
     float* const at = buffer_.data() + used_;
     used_ += static_cast<std::size_t>(s.elements());
@@ -120,7 +120,7 @@ TEST_F(Checks, AppendRefusesAPageThatDoesNotExist) {
   EXPECT_THROW(append_kv(stream_, args), InternalError);
 }
 
-// Before the backend, whichever it is, and whether or not this build has it.
+// Checks run before the backend, whichever it is, and whether or not this build has it.
 TEST_F(Checks, StandBeforeEveryBackend) {
   for (const DeviceKind kind : {DeviceKind::kCpu, DeviceKind::kCuda}) {
     Stream stream(kind);

@@ -1,5 +1,5 @@
-// Every case of src/ops/cases on the CPU: against its reference, against differences, and with
-// other thread counts.
+// Every case of src/ops/cases on the CPU: against its reference, against finite differences, and
+// with other thread counts.
 #include <gtest/gtest.h>
 
 #include <cctype>

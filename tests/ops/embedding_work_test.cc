@@ -1,5 +1,5 @@
-// Walks every block of the CUDA kernel's work without a GPU: each column of each token has to be
-// some thread's, once.
+// Walks the work of every block of the CUDA kernel without a GPU: each column of each token must
+// belong to exactly one thread.
 #include "ops/cuda/embedding_work.h"
 
 #include <gtest/gtest.h>

@@ -17,8 +17,8 @@ std::vector<float> numbers(std::int64_t n, std::uint64_t stream) {
   return x;
 }
 
-// Every number of rows and columns around the edges of blocks, with rows further apart than they
-// are long; what lies between the rows stays untouched.
+// Every number of rows and columns around the edges of blocks, with gaps between rows; the gaps
+// stay untouched.
 TEST(SmallProducts, AreWhatTheDefinitionSays) {
   for (const std::int64_t m : {1, 2, 5, 6, 7, 13, 18})
     for (const std::int64_t n : {1, 15, 16, 17, 33, 48, 63, 64, 65, 130})

@@ -1,4 +1,4 @@
-// Keys, values and gradients of whole steps, in groups that have nothing to do with the chunks.
+// Keys, values and gradients of whole steps, in groups that are independent of the chunks.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr KvShape kShape{.layers = 2, .kv_heads = 1, .head_size = 2, .page_tokens = 4};
 constexpr std::int64_t kChunkPages = 2, kChunk = kChunkPages * kShape.page_tokens;
-constexpr std::int64_t kLongest = 8;  // pages of a part, or of a window with its chunk
+constexpr std::int64_t kLongest = 8;  // pages of a segment, or of a window with its chunk
 
 class Player {
  public:
@@ -74,7 +74,7 @@ class Player {
   std::map<std::pair<std::int64_t, std::int64_t>, int> visits_;
 };
 
-// Chunks of layer 0 visit every third page before them, and of those none in some parts.
+// Chunks of layer 0 visit every third page before them, and none of those in some segments.
 void select_pages(StepSchedule& schedule, const SequenceLayout& layout) {
   for (Episode& episode : schedule.episodes)
     for (Task& task : episode.tasks) {
@@ -94,7 +94,7 @@ void expect_a_step(std::int64_t tokens, std::int64_t window, std::int64_t per, b
   StepSchedule schedule =
       make_step_schedule(layout, {.windows = {0, window}, .forward_cut = cut, .backward_cut = cut});
   if (sparse) select_pages(schedule, layout);
-  // A part and a chunk of their own, each in groups that are not whole.
+  // A segment and the chunk's own pages, each in groups that they fill only partly.
   const std::int64_t groups = (layout.pages() + per - 1) / per, most = groups * per,
                      here =
                          std::min(kLongest + 2 * per, most) + std::min(kChunkPages + 2 * per, most);

@@ -66,7 +66,7 @@ void fill(const PagesView& view, std::int64_t page) {
 TEST_F(KvStores, AppendsPerLayer) {
   EXPECT_EQ(kShape.page_bytes(), 2 * 5 * 3 * 4 * 4);
   play({append(0, {0, 2}), append(1, {0, 1}), append(0, {2, 3})});
-  // A layer's pages lie one after another while its share of the pool lasts.
+  // A layer's pages are in consecutive slots while its share of the pool lasts.
   EXPECT_EQ(slots(store_.kv(0)), (std::vector<std::int32_t>{0, 1, 2, -1, -1, -1}));
   EXPECT_EQ(slots(store_.kv(1)), (std::vector<std::int32_t>{4, -1, -1, -1, -1, -1}));
   EXPECT_EQ(slots(store_.gradients(0)), std::vector<std::int32_t>(6, -1));
@@ -74,7 +74,7 @@ TEST_F(KvStores, AppendsPerLayer) {
   EXPECT_EQ(store_.gradient_pool().in_use(), 0);
 }
 
-// More pages of a layer than its share: they go where there is room, each to a place of its own.
+// A layer with more pages than its share: the others go to free slots, each to its own.
 TEST_F(KvStores, PagesBeyondALayersShare) {
   play({append(0, {0, 6}), append(1, {0, 2})});
   std::vector<std::int32_t> all = slots(store_.kv(0));
@@ -115,7 +115,7 @@ TEST_F(KvStores, GradientsAreZeroAtFirstTouchOnly) {
   step();
   step();
   fill(store_.gradients(0), 1);
-  step();  // page 1 is there already and keeps its values
+  step();  // page 1 exists already and keeps its values
   EXPECT_TRUE(is_zero(store_.gradients(0), 0));
   EXPECT_FALSE(is_zero(store_.gradients(0), 1));
   EXPECT_EQ(store_.gradient_pool().in_use(), 2);
@@ -158,7 +158,7 @@ TEST_F(KvStores, ReleaseAllEndsEverything) {
   EXPECT_NO_THROW(play({append(0, {0, 6})}));
 }
 
-// Addresses alone: nothing of this size is allocated or read.
+// Computes only addresses: nothing of this size is allocated or read.
 TEST(PagesView, AddressesPastTwoGigabytes) {
   const std::uintptr_t base = std::uintptr_t{1} << 40;
   const std::vector<std::int32_t> slots = {0, 100'000, 2'147'483'646, -1};

@@ -1,4 +1,4 @@
-// What is planned before a step of four million tokens: its memory and its time.
+// The memory and time of planning a step of four million tokens.
 #include <gtest/gtest.h>
 
 #include <ctime>
@@ -13,7 +13,7 @@ constexpr std::int64_t kLayers = 28, kTokens = std::int64_t{4} << 20, kChunk = 1
 constexpr std::int64_t kMostBytes = std::int64_t{256} << 20;
 constexpr double kMostSeconds = 3;
 
-// Of this thread: the machine may have other work.
+// CPU time of this thread, as the machine may have other work.
 double cpu_seconds() {
   timespec now = {};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -75,7 +75,7 @@ void plan(const KeyCut& forward, const KeyCut& backward) {
 
 TEST(LongPlan, DenseInOnePart) { plan({}, {}); }
 
-// As the CUDA backend cuts keys, at its most exact.
+// As the CUDA backend cuts keys in exact mode.
 TEST(LongPlan, DenseInParts) {
   plan({.tokens = 32768, .documents_apart = true, .even_tokens = 1024},
        {.tokens = 16384, .own_apart = true, .even_tokens = 1024});

@@ -59,10 +59,10 @@ TEST(SpreadPages, RefusesWithNumbers) {
   const std::int64_t least = least_device_bytes(kLayout, schedule, kShape);
   EXPECT_TRUE(
       says(error_of([&] { spread_pages(kLayout, schedule, kShape, {.device = least - 1}); }),
-           {"computed on at once of 64 tokens", "memory.gpu"}));
+           {"largest working set of 64 tokens", "memory.gpu"}));
   EXPECT_TRUE(says(
       error_of([&] { spread_pages(kLayout, schedule, kShape, {.device = least, .host = 100}); }),
-      {"beyond the device", "memory.host", "memory.disk"}));
+      {"offloaded pages need", "memory.host", "memory.disk"}));
 }
 
 // A window needs only what it sees, whatever the context.
@@ -72,7 +72,8 @@ TEST(SpreadPages, AWindowNeedsLittle) {
             4 * kShape.page_bytes() + 4 * kShape.gradient_page_bytes());
 }
 
-// In a window few gradient pages exist at once, and they come and go all the time: they stay first.
+// With a window few gradient pages exist at once, and they are accessed all the time: they get
+// capacity first.
 TEST(SpreadPages, TheSmallerKindStaysFirst) {
   const SequenceLayout layout{640, 8, 4, {0}};
   const StepSchedule schedule = make_step_schedule(layout, {{8, 8, 8}, 1});
@@ -85,7 +86,7 @@ TEST(SpreadPages, TheSmallerKindStaysFirst) {
   EXPECT_EQ(s.capacity.gradient_offload.records(), 0);
 }
 
-// Where keys are cut into parts, what is needed at once does not grow with the context.
+// If keys are cut into segments, the largest working set does not grow with the context.
 TEST(SpreadPages, PartsNeedTheSameForEveryContext) {
   std::int64_t before = 0;
   for (const std::int64_t tokens : {64, 128, 1024}) {
@@ -94,7 +95,7 @@ TEST(SpreadPages, PartsNeedTheSameForEveryContext) {
         make_step_schedule(layout, {.windows = {0, 0, 0},
                                     .forward_cut = {.tokens = 16},
                                     .backward_cut = {.tokens = 16, .own_apart = true}});
-    // Forward: 16 keys with the chunk's own 8 behind them, backward 16 alone, wherever they begin.
+    // Forward: 16 keys and the chunk's own 8 after them; backward: only 16, wherever they begin.
     EXPECT_EQ(least_device_bytes(layout, schedule, kShape),
               8 * kShape.page_bytes() + 6 * kShape.gradient_page_bytes());
     const std::int64_t streaming = streaming_device_bytes(layout, schedule, kShape);
@@ -105,7 +106,7 @@ TEST(SpreadPages, PartsNeedTheSameForEveryContext) {
   }
 }
 
-// A plan that is made before documents are known has room for every part of every sequence.
+// A plan made before documents are known has capacity for every segment of every sequence.
 TEST(SpreadPages, PartsOfPackedDocumentsFitThePlan) {
   std::int64_t with_documents = 0;
   for (std::uint64_t seed = 0; seed < 300; ++seed) {

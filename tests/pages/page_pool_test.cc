@@ -83,7 +83,7 @@ TEST_F(PagePools, RefusesASlotThatIsNotTaken) {
   EXPECT_THROW(pool.give(3), InternalError);
   EXPECT_THROW(pool.give(2), InternalError);
   pool.give(0);
-  EXPECT_THROW(pool.give(0), InternalError);  // twice, while another page is out
+  EXPECT_THROW(pool.give(0), InternalError);  // twice, while another page is in use
   EXPECT_EQ(pool.in_use(), 1);
   EXPECT_EQ(pool.take(), 0);
   EXPECT_EQ(pool.take(), 2);

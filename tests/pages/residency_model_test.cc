@@ -1,4 +1,4 @@
-// Residency against a model that keeps everything and looks everywhere.
+// Residency against a brute-force model that stores and searches everything.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -9,7 +9,7 @@
 namespace longstride {
 namespace {
 
-// What an access is, and all there is to know of it.
+// An access, with everything that the model needs.
 struct NaiveAccess {
   std::int64_t layer = 0;
   PageSet pages;

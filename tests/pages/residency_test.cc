@@ -40,7 +40,7 @@ TEST(Residency, WhatIsNeededLastLeavesFirst) {
     r.unpin(number);
   }
   r.arrive({0, 1});
-  r.pin(2);  // layer 0 of group 1 is at work, and accessed again at 4; layer 1 at 3
+  r.pin(2);  // layer 0 of group 1 is in use, and accessed again at 4; layer 1 at 3
   EXPECT_EQ(r.victim(2), (PageGroup{1, 0})) << "what is computed on stays";
   EXPECT_FALSE(r.victim(3).has_value()) << "nor does it leave for something needed later";
   r.unpin(2);
@@ -60,7 +60,7 @@ TEST(Residency, AGroupThatIsNeverAccessedAgainGoesBeforeAll) {
   EXPECT_EQ(r.victim(2), (PageGroup{1, 0}));
 }
 
-// A window leaves its first groups behind until the backward pass.
+// With a window, the first groups are not accessed again until the backward pass.
 TEST(Residency, GroupsBehindTheWindowGoBeforeThoseInIt) {
   Residency r(2, 4, 1);
   // Layer 0 sees two groups at a time, layer 1 all; then backward.

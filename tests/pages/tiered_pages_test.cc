@@ -1,5 +1,5 @@
-// Pages that come and go between tiers keep their content, whatever the order and however slow the
-// copies are; and no wait can be left out.
+// Pages that move between tiers keep their content, whatever the order and however slow the copies
+// are; and no wait can be omitted.
 #include "pages/tiered_pages.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ TEST(TieredPages, ContentSurvivesEveryWay) {
         EXPECT_EQ(host.to_disk, 0);
         EXPECT_EQ(disk.to_disk, disk.out);
         EXPECT_EQ(disk.from_disk, disk.in);
-        // Where pages wait does not change what moves.
+        // The tier of offloaded pages does not change what moves.
         EXPECT_EQ(host.out, disk.out);
         EXPECT_EQ(host.in, mixed.in);
         if (capacity == least) {
@@ -51,8 +51,8 @@ TEST(TieredPages, ContentSurvivesEveryWay) {
   EXPECT_TRUE(std::filesystem::is_empty(directory.path())) << "the file has no name";
 }
 
-// Groups smaller than a chunk, ones that straddle two, and one that holds a whole layer; accesses
-// that are sets, and some whose pages come late.
+// Groups smaller than a chunk, groups that straddle two, and one that holds a whole layer; accesses
+// that are sets, and some late accesses.
 TEST(TieredPages, AnyGroupsAndSets) {
   const TempDirectory directory;
   for (const std::int64_t per : {1, 2, 3, 4, 12})
@@ -85,8 +85,8 @@ TEST(TieredPages, AnyGroupsAndSets) {
       }
 }
 
-// Each kind of wait, left out everywhere, is noticed. Without those of the disk there are real
-// races, so the thread sanitizer's preset leaves this test out.
+// Omitting any kind of wait is detected. Without the disk's waits there are real races, so the
+// thread sanitizer's preset excludes this test.
 TEST(TieredPages, NoWaitCanBeLeftOut) {
   const TempDirectory directory;
   const std::int64_t per = Walk::kChunkPages, groups = groups_of(per);
@@ -106,7 +106,7 @@ TEST(TieredPages, NoWaitCanBeLeftOut) {
                                       .run();
           met = met || w.watch.waits.contains(site);
           noticed = noticed || w.watch.races > 0 || !w.right;
-        } catch (const Error&) {  // the disk's checksums notice too
+        } catch (const Error&) {  // the disk's checksums detect it too
           met = noticed = true;
         }
       }
@@ -152,12 +152,12 @@ TEST(TieredPages, ACleanGroupIsNotWrittenAgain) {
   EXPECT_EQ(moved_out(0), 0);
   EXPECT_EQ(moved_out(1), kBytes);      // layer 0, for the first time
   EXPECT_EQ(moved_out(2), 2 * kBytes);  // layer 1, for the first time
-  EXPECT_EQ(moved_out(3), 2 * kBytes);  // layer 0 leaves as it came
+  EXPECT_EQ(moved_out(3), 2 * kBytes);  // layer 0 is unchanged
   EXPECT_EQ(moved_out(4), 3 * kBytes);  // layer 1 was changed
   EXPECT_EQ(pages.offload().moved().in, 3 * kBytes);
 }
 
-// While one access is computed on, the next ones' pages come.
+// While one access is computed, the pages of the next ones are fetched.
 TEST(TieredPages, PagesComeBeforeTheirAccess) {
   const std::unique_ptr<Device> device = make_cpu_device();
   const std::unique_ptr<Mover> mover = device->make_mover();
@@ -177,7 +177,7 @@ TEST(TieredPages, PagesComeBeforeTheirAccess) {
   EXPECT_EQ(pages.offload().moved().out, 6 * kBytes);
 }
 
-// Of pages that are used in turn, those that fit stay, and only the others move.
+// Of pages that are accessed in turn, those that fit stay, and only the others move.
 TEST(TieredPages, OnlyWhatDoesNotFitMoves) {
   const std::unique_ptr<Device> device = make_cpu_device();
   const std::unique_ptr<Mover> mover = device->make_mover();
@@ -194,7 +194,7 @@ TEST(TieredPages, OnlyWhatDoesNotFitMoves) {
     pages.enter(i);
     pages.leave(i);
   }
-  // A few more than do not fit: what comes ahead of its access takes room too.
+  // A few more than do not fit: prefetched pages take capacity too.
   EXPECT_LE(pages.offload().moved().in, (kCount - kHere + 4) * (kRounds - 1) * kBytes);
 }
 

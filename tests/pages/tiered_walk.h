@@ -1,5 +1,5 @@
-// A random walk over tiered pages, with a mover that copies late: whether every page held what was
-// written to it, and no copy met another.
+// A random walk over tiered pages, with a mover that copies late: checks that every page holds what
+// was written to it, and that no accesses conflict.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ struct TieredWalk {
   bool sets = false;  // some accesses are sets, and some of them late
   const WaitSite* left_out = nullptr;
 
-  // Two accesses at once, in groups that are not whole.
+  // Two accesses at once, in groups that they fill only partly.
   static std::int64_t least(std::int64_t per, bool sets = false) {
     return 2 * std::min(kPages, sets ? kLongest * per : kLongest + 2 * per);
   }

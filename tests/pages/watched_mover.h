@@ -1,7 +1,7 @@
-// A mover for tests. Copies happen late, in random order within what fences and waits allow, and in
-// pieces; every access is checked to come after those it conflicts with by fences and waits alone
-// (vector clocks), whatever the timing was. One kind of wait can be left out, to see that it is
-// missed. Its lanes are those of the CPU device: what computes has run when its call returns.
+// A mover for tests. Copies happen late, in pieces, and in any random order that fences and waits
+// allow. Vector clocks check that fences and waits alone order every access after those it
+// conflicts with, whatever the timing. One kind of wait can be omitted, to test that this is
+// detected. Its lanes are those of the CPU device: computing has run when its call returns.
 #pragma once
 
 #include <array>
@@ -17,14 +17,14 @@
 
 namespace longstride {
 
-// What all movers of a test have seen.
+// Shared by all movers of a test.
 struct MoverWatch {
   std::uint64_t seed = 0;
-  std::int64_t granule = 64;           // accesses are compared in pieces of that many bytes
-  const WaitSite* left_out = nullptr;  // nobody waits there
+  std::int64_t granule = 64;           // accesses are compared in pieces of this many bytes
+  const WaitSite* left_out = nullptr;  // waits here are omitted
   std::map<const WaitSite*, std::int64_t> waits = {};
   std::int64_t races = 0, copies = 0;
-  bool is_gone = false;  // the device: whoever waits for everything gets an Error
+  bool is_gone = false;  // the device has failed: finish() throws an Error
 };
 
 class WatchedMover final : public Mover {
@@ -56,7 +56,7 @@ class WatchedMover final : public Mover {
     if (fence.number == 0 || skips(site)) return;
     const Clock& clock = at(fence.lane).fences[fence.number - 1];
     run_until(clock);
-    // Whatever a lane is given later comes after what the host has waited for.
+    // Work queued in any lane later comes after what the host has waited for.
     for (LaneState& l : lanes_)
       for (std::size_t i = 0; i < clock.size(); ++i) l.clock[i] = std::max(l.clock[i], clock[i]);
   }
@@ -85,7 +85,7 @@ class WatchedMover final : public Mover {
     Clock all{};
     for (int i = 0; i < kLanes; ++i) all[static_cast<std::size_t>(i)] = lanes_[i].operations;
     run_until(all);
-    // Everybody waits for everything here.
+    // All lanes wait for everything here.
     for (LaneState& l : lanes_) l.clock = all;
     if (watch_.is_gone) throw Error("the device is gone", "");
   }
@@ -100,12 +100,12 @@ class WatchedMover final : public Mover {
   };
   struct LaneState {
     std::uint64_t operations = 0;
-    Clock clock{};  // of other lanes: what this one has waited for
+    Clock clock{};  // the fences of other lanes that this one has waited for
     std::vector<Clock> fences;
     std::deque<Pending> pending;
   };
   struct Accesses {
-    Clock reads{}, writes{};  // the last of each lane
+    Clock reads{}, writes{};  // the last one of each lane
   };
 
   static std::size_t index(Lane lane) { return static_cast<std::size_t>(lane); }
@@ -127,7 +127,7 @@ class WatchedMover final : public Mover {
     }
   }
 
-  // Runs a lane's copies up to a number, and before each what it comes after.
+  // Runs a lane's copies up to a number, and before each one those it depends on.
   void run_until(const Clock& clock) {
     for (const Lane lane : {Lane::kFromHost, Lane::kToHost}) {
       std::deque<Pending>& pending = at(lane).pending;
@@ -153,7 +153,7 @@ class WatchedMover final : public Mover {
       std::swap(pieces[i - 1], pieces[random_.below(i)]);
     for (const Copy& c : pieces) std::memcpy(c.to, c.from, static_cast<std::size_t>(c.bytes));
   }
-  // Now and then a copy happens before anybody waits for it.
+  // Now and then a copy runs before anything waits for it.
   void dawdle() {
     if (random_.below(4) != 0) return;
     const Lane lane = random_.below(2) == 0 ? Lane::kFromHost : Lane::kToHost;

@@ -77,7 +77,7 @@ TEST(SequenceLayout, DocumentsAndWindows) {
   EXPECT_EQ(layout.document_start(5), 5);
   EXPECT_EQ(layout.document_start(19), 6);
   EXPECT_EQ(layout.first_visible(19, 0), 6);
-  EXPECT_EQ(layout.first_visible(19, 1), 19);  // itself alone
+  EXPECT_EQ(layout.first_visible(19, 1), 19);  // only itself
   EXPECT_EQ(layout.first_visible(19, 5), 15);
   EXPECT_EQ(layout.first_visible(7, 5), 6);  // the document ends before the window
   EXPECT_EQ(layout.visited_pages(2, 0), (PageRun{1, 5}));

@@ -27,7 +27,7 @@ TEST(NumericsRecord, ComesBackFromJson) {
   EXPECT_EQ(numerics_from_json(as_json(example()), "here"), example());
 }
 
-// A field that is added to the record but not to its JSON would be lost in checkpoints.
+// A field that is in the record but not in its JSON would be lost in checkpoints.
 TEST(NumericsRecord, JsonHoldsEveryField) {
   const auto names = {"chunk_tokens", "page_tokens",       "head_block_rows",
                       "compute",      "kv_gradient_dtype", "determinism",
@@ -85,7 +85,7 @@ TEST(DescribeDifference, NamesWhatDiffers) {
 TEST(DescribeDifference, SeesEveryField) {
   const Json whole = as_json(example());
   for (const auto& [key, value] : whole.items()) {
-    if (key == "choices") continue;  // replayed, so never different
+    if (key == "choices") continue;  // reused on resume, so never compared
     Json changed = as_json(example());
     changed[key] = value == "bf16"     ? Json("f32")
                    : value == "fast"   ? Json("exact")

@@ -17,8 +17,8 @@ using testing::random_window;
 
 using Pages = std::set<std::pair<std::int64_t, std::int64_t>>;  // (layer, page)
 
-// Runs a schedule on plain sets, page by page, and checks each task against what exists at that
-// time.
+// Simulates a schedule on plain sets, page by page, and checks each task against what exists at
+// that time.
 class Simulator {
  public:
   Simulator(const SequenceLayout& layout, const ScheduleOptions& options)
@@ -56,7 +56,7 @@ class Simulator {
  private:
   using Place = std::pair<std::int64_t, std::int64_t>;  // (chunk, layer)
 
-  // What the queries of the chunk see, token by token.
+  // The pages that the queries of the chunk see, token by token.
   std::set<std::int64_t> seen_pages(const Task& task) const {
     std::set<std::int64_t> pages;
     const std::int64_t begin = layout_.chunk_begin(task.chunk);
@@ -93,7 +93,7 @@ class Simulator {
     expect_held(task);
     EXPECT_TRUE(task.retains.has(task.held));
     EXPECT_TRUE((task.retains - task.held).has(task.lasting));
-    // The input comes from the layer below, or is held.
+    // The input is held, or comes from the layer below.
     const bool below = stream_ == std::pair(task.chunk, task.layer);
     EXPECT_TRUE(below || task.held.has(Retained::kInput));
     if (task.output) stream_ = {task.chunk, task.layer + 1};
@@ -129,7 +129,7 @@ class Simulator {
   std::int64_t layers_, peak_kv_ = 0, peak_gradients_ = 0;
   std::set<Place> appended_;
   std::map<Place, Retention> held_, lasting_;  // in the episode; beyond it
-  Place stream_{-1, -1};                       // the layer whose input is on its way
+  Place stream_{-1, -1};                       // the layer whose input was computed last
   std::vector<Place> backward_;
   Pages kv_, gradients_;
 };
@@ -197,7 +197,7 @@ TEST(StepSchedule, OrderOfAStep) {
                                                                     {kEmbedBackward, 0, -1}}));
   EXPECT_EQ(schedule.peak_kv_pages, 10);
   EXPECT_EQ(schedule.peak_gradient_pages,
-            9);  // of the last layer one page is gone before the first layer's come
+            9);  // a page of the last layer is freed before the first layer's are created
 }
 
 TEST(StepSchedule, AWindowBoundsTheGradientPages) {

@@ -54,7 +54,7 @@ TEST(Bf16, InfinityAndNaN) {
   EXPECT_EQ(to_bf16(-kInfinity).bits, 0xff80);
   EXPECT_EQ(to_bf16(std::numeric_limits<float>::max()).bits, 0x7f80);
   EXPECT_EQ(to_bf16(from_bits(0x7f7f7fff)).bits, 0x7f7f);  // the largest that stays finite
-  // NaNs whose payload lies in the lost bits must not become infinity.
+  // NaNs whose payload is in the lost bits must not become infinity.
   for (const std::uint32_t bits : {0x7f800001u, 0xff800001u, 0x7fffffffu, 0x7fc00000u})
     EXPECT_TRUE(std::isnan(to_float(to_bf16(from_bits(bits))))) << bits;
   EXPECT_EQ(to_bf16(-0.0f).bits, 0x8000);
@@ -86,7 +86,7 @@ TEST(F16, ValuesAreThoseOfTheFormat) {
   }
 }
 
-// Between every two neighbours: the half goes to the even one, anything beside it to the nearer
+// Between every two neighbours: the midpoint rounds to the even one, any other value to the nearer
 // one.
 TEST(F16, RoundsToNearestTiesToEven) {
   for (std::uint32_t bits = 0; bits < 0x7bff; ++bits) {

@@ -36,7 +36,8 @@ TEST(StochasticRound, WhatBf16RepresentsStays) {
   }
 }
 
-// Of all 2^16 random numbers, exactly as many lead up as the value lies above its lower neighbour.
+// Of all 2^16 random numbers, the share that rounds up is exactly the value's distance from its
+// lower neighbour.
 TEST(StochasticRound, ExpectedValueIsExact) {
   Random random(1);
   std::vector<std::uint32_t> values = {
@@ -78,7 +79,8 @@ TEST(StochasticRound, RangeEdges) {
   EXPECT_EQ(stochastic_bf16(0x80000000u, kAll), 0x8000u);
 }
 
-// With the generator's own bits: the mean of many roundings, over tokens and over elements.
+// With the generator's own bits, the mean of many roundings is right, over tokens and over
+// elements.
 TEST(RowRounding, MeansAreUnbiased) {
   constexpr int kCount = 1 << 18;
   for (const double share : {1.0 / 4096, 0.1, 0.5, 0.9}) {
@@ -100,8 +102,8 @@ TEST(RowRounding, MeansAreUnbiased) {
   }
 }
 
-// Numbers of neighbours are not related: over many places, each of the 16 bits of a number agrees
-// with each of its neighbour's in half of the cases.
+// Random numbers of neighbours are unrelated: over many positions, each of the 16 bits of a number
+// agrees with each of its neighbour's in half of the cases.
 TEST(RowRounding, NeighboursAreIndependent) {
   constexpr std::int64_t kTokens = 256, kElements = 256;
   const auto number = [](std::int64_t key, std::int64_t token, std::int64_t element) {
@@ -110,7 +112,7 @@ TEST(RowRounding, NeighboursAreIndependent) {
   struct Step {
     std::int64_t key, token, element;
   };
-  // To the next element of a pair, pair, head of 128, token, key.
+  // Neighbours: the next element of a pair, pair, head of 128, token, key.
   for (const Step step :
        {Step{0, 0, 1}, {0, 0, 2}, {0, 0, 128}, {0, 1, 0}, {0, 128, 0}, {1, 0, 0}}) {
     std::vector<std::int64_t> agree(256, 0);

@@ -77,7 +77,7 @@ TEST(View, RefusesRowsItHasNot) {
   EXPECT_THROW(view.rows(kMost, 1), InternalError);
 }
 
-// Addresses alone: nothing of this size is allocated or read.
+// Computes only addresses: nothing of this size is allocated or read.
 TEST(View, RowsPastTwoGigabytes) {
   const std::uintptr_t base = std::uintptr_t{1} << 32;
   for (const auto& [dtype, bytes] :

@@ -68,7 +68,7 @@ const std::vector<Case> kCases = {
       "last checkpoint"}},
     {Fault::kFull, {"could not be written", "No space left", "memory.disk_path"}},
     {Fault::kRead, {"slices of the optimizer's state could not be read back", "last checkpoint"}},
-    {Fault::kChanged, {"came back", "other than it was written", "last checkpoint"}}};
+    {Fault::kChanged, {"read back", "differs from what was written", "last checkpoint"}}};
 
 TEST_F(OptimizerFaults, AnUpdateOrTheNextUseSaysSo) {
   for (const Case& c : kCases) {

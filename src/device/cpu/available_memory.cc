@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The number in a file that holds nothing else; none if the file is not there or says "max".
+// The number in a file that contains nothing else; none if the file is missing or says "max".
 std::optional<std::int64_t> number_in(const fs::path& path) {
   std::ifstream in(path);
   std::string word;
@@ -50,7 +50,7 @@ bool lists(const std::string& list, const std::string& word) {
   return false;
 }
 
-// What is left in one cgroup; none where it has no limit.
+// Bytes left in one cgroup; none if it has no limit.
 std::optional<std::int64_t> left_in(const fs::path& group, const char* limit_file,
                                     const char* usage_file, const std::string& stat_prefix) {
   const auto limit = number_in(group / limit_file);
@@ -62,8 +62,8 @@ std::optional<std::int64_t> left_in(const fs::path& group, const char* limit_fil
   return std::max<std::int64_t>(0, *limit - std::max<std::int64_t>(0, *usage - cache));
 }
 
-// The least of what `group` and the cgroups above it leave. Inside a container the path may lead
-// nowhere; its own limits are then those at the mount point.
+// The minimum of the bytes left in `group` and its ancestors. Inside a container the path may not
+// exist; then the container's own limits are at the mount point.
 std::int64_t left_up_to(const fs::path& mount, const fs::path& group, const char* limit_file,
                         const char* usage_file, const std::string& stat_prefix) {
   std::int64_t least = std::numeric_limits<std::int64_t>::max();

@@ -1,4 +1,4 @@
-// How much more memory this process may use: what the machine has free, and what its cgroups leave.
+// How much more memory this process may use, by the machine's free memory and its cgroup limits.
 #pragma once
 
 #include <cstdint>
@@ -6,12 +6,12 @@
 
 namespace longstride {
 
-// The least of MemAvailable and, for every memory cgroup (v1 or v2) this process is in, limit -
-// usage, where page cache that can be dropped does not count as used. `root` is "/" except in
-// tests. Never negative.
+// The minimum of MemAvailable and, for every memory cgroup (v1 or v2) of this process, limit -
+// usage; reclaimable page cache does not count as used. `root` is "/" except in tests. Never
+// negative.
 std::int64_t available_memory(const std::filesystem::path& root = "/");
 
-// Anonymous memory of this process that is resident.
+// Resident anonymous memory of this process, in bytes.
 std::int64_t resident_anonymous_memory();
 
 }  // namespace longstride

@@ -1,4 +1,4 @@
-// The CPU as a device: memory from the kernel, zeroed when it is first touched.
+// The CPU as a device: memory mapped from the kernel, which zeroes it at first touch.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -28,7 +28,7 @@ class CpuMemory final : public Memory {
  public:
   CpuMemory(std::int64_t bytes, const std::string& what, std::atomic<std::int64_t>& allocated)
       : bytes_(bytes), allocated_(allocated) {
-    // Large blocks start on a huge page, so that all of them can consist of huge pages.
+    // Large blocks are aligned to huge pages, so that huge pages can back all of them.
     const bool large = bytes >= 4 * kHugePage;
     const std::int64_t unit = large ? kHugePage : sysconf(_SC_PAGESIZE);
     mapped_ = round_up(bytes > 0 ? bytes : 1, unit) + (large ? kHugePage : 0);
@@ -45,7 +45,7 @@ class CpuMemory final : public Memory {
       const auto address = reinterpret_cast<std::uintptr_t>(map_);
       data_ += round_up(static_cast<std::int64_t>(address), kHugePage) -
                static_cast<std::int64_t>(address);
-      // Only advice: where the kernel has no huge pages, small ones serve.
+      // Only advice: without huge pages, the kernel uses small ones.
       madvise(data_, static_cast<std::size_t>(round_up(bytes, kHugePage)), MADV_HUGEPAGE);
     }
     allocated_ += bytes_;
@@ -118,8 +118,8 @@ class CpuDevice final : public Device {
   std::int64_t allocated_bytes() const override { return allocated_; }
 
   std::int64_t available_bytes() const override {
-    // The kernel counts memory when it is touched. What was given out and not touched yet is
-    // promised all the same; the process's own heap hides a little of it.
+    // The kernel counts memory once it is touched, so memory allocated but not touched yet is
+    // subtracted here. Resident memory includes the process's own heap, so a little is missed.
     const std::int64_t promised =
         std::max<std::int64_t>(0, allocated_bytes() - resident_anonymous_memory());
     return std::max<std::int64_t>(0, available_memory() - promised);
@@ -127,7 +127,7 @@ class CpuDevice final : public Device {
   bool shares_host_memory() const override { return true; }
 
  private:
-  // It would do no harm here, and much where copies go through a queue.
+  // Harmless on the CPU, but not on devices whose copies go through a queue.
   static void check_thread() {
     LS_CHECK(!in_parallel_for(), "one thread alone uses a device's stream");
   }

@@ -24,7 +24,7 @@ class CpuMover final : public Mover {
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     (lane == Lane::kFromHost ? times_.from_host_s : times_.to_host_s) += seconds;
-    times_.blocked_s += seconds;  // nothing is computed meanwhile
+    times_.blocked_s += seconds;  // copies do not overlap computing
   }
   void finish() override {}
   MoveTimes take_times() override { return std::exchange(times_, {}); }

@@ -1,4 +1,4 @@
-// Copies on the CPU: done when the call returns, so that nobody has to wait for anything.
+// Copies on the CPU: done when the call returns, so waits do nothing.
 #pragma once
 
 #include "device/mover.h"

@@ -22,10 +22,10 @@ namespace {
 constexpr CUpti_ActivityKind kKinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
                                          CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET};
 constexpr std::size_t kBufferBytes = std::size_t{8} << 20;
-constexpr std::size_t kAlignment = 8;                       // what CUPTI asks of a buffer
+constexpr std::size_t kAlignment = 8;                       // CUPTI requires it of buffers
 constexpr std::size_t kMostRecords = std::size_t{1} << 24;  // under 1 GiB
 
-// Fields are only ever added at the end.
+// CUPTI only ever appends fields to its records.
 #if CUPTI_API_VERSION >= 130000
 using Kernel = CUpti_ActivityKernel10;
 #else
@@ -37,13 +37,13 @@ void check(CUptiResult status, const char* call) {
 }
 #define LS_CUPTI(name, ...) check(cupti_library().find<decltype(name)>(#name)(__VA_ARGS__), #name)
 
-// CUPTI hands buffers back from a thread of its own and to plain functions: this is where they meet
-// the recorder.
+// CUPTI returns buffers on a thread of its own, to plain functions: they share this with the
+// recorder.
 struct Records {
   std::mutex mutex;
   std::vector<Activity> all;
   std::int64_t dropped = 0;
-  std::map<const char*, std::string> readable;  // names by their address, which CUPTI keeps
+  std::map<const char*, std::string> readable;  // by the mangled name's address, which is stable
 };
 Records& records() {
   static Records all;
@@ -131,7 +131,7 @@ void CUPTIAPI take_buffer(CUcontext context, std::uint32_t queue, std::uint8_t* 
   const std::lock_guard lock(records().mutex);
   CUpti_Activity* record = nullptr;
   while (next(buffer, bytes, &record) == CUPTI_SUCCESS) add(record);
-  std::size_t dropped = 0;  // since the last time this was asked
+  std::size_t dropped = 0;  // since the last query
   if (count_dropped(context, queue, &dropped) == CUPTI_SUCCESS)
     records().dropped += static_cast<std::int64_t>(dropped);
   std::free(buffer);
@@ -141,7 +141,7 @@ class CuptiRecorder final : public ActivityRecorder {
  public:
   CuptiRecorder() {
     LS_CUPTI(cuptiActivityRegisterCallbacks, give_buffer, take_buffer);
-    // Kernels are noted in GPU time, which CUPTI converts to this clock.
+    // CUPTI records kernels in GPU time and converts it to this clock.
     LS_CUPTI(cuptiActivityRegisterTimestampCallback, clock_ns);
     take();
     begin_ns_ = trace_clock_ns();
@@ -167,7 +167,7 @@ class CuptiRecorder final : public ActivityRecorder {
   }
 
  private:
-  // What is not enabled may be disabled all the same.
+  // Disabling a kind that is not enabled is harmless.
   static void disable() {
     auto* const disable_kind =
         cupti_library().find<decltype(cuptiActivityDisable)>("cuptiActivityDisable");

@@ -1,5 +1,4 @@
-// What the GPU did and when, by CUPTI, which comes with the CUDA toolkit and is opened when asked
-// for.
+// Records GPU activity through CUPTI, which comes with the CUDA toolkit and is loaded on demand.
 #pragma once
 
 #include <memory>
@@ -8,7 +7,7 @@
 
 namespace longstride::cuda {
 
-// Null where this build or this machine has no CUPTI.
+// Null if this build or this machine has no CUPTI.
 std::unique_ptr<ActivityRecorder> record_activity();
 
 }  // namespace longstride::cuda

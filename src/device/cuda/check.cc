@@ -9,7 +9,7 @@ void check(cudaError_t status, const char* call, const char* file, int line) {
   const std::string what = fmt::format("{} ({}) in {} at {}:{}", cudaGetErrorString(status),
                                        cudaGetErrorName(status), call, file, line);
   if (status == cudaErrorMemoryAllocation) {
-    cudaGetLastError();  // this one leaves the context usable
+    cudaGetLastError();  // clears it: the context remains usable
     throw Error("the GPU is out of memory: " + what,
                 "use a smaller context, chunk or model, or free memory on this GPU");
   }

@@ -1,5 +1,5 @@
-// Checking every CUDA call. A failure names the call and where it stands; running out of device
-// memory or losing the GPU is told as an Error, since it is no fault of the program.
+// Checks every CUDA call. A failure names the call and its source line; running out of device
+// memory or losing the GPU is an Error, because it is not a fault of the program.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,6 +12,6 @@ void check(cudaError_t status, const char* call, const char* file, int line);
 }  // namespace longstride::cuda
 
 #define LS_CUDA(call) ::longstride::cuda::check((call), #call, __FILE__, __LINE__)
-// After a launch: reports a bad configuration at once; a fault inside a kernel shows at the next
-// synchronization.
+// For use after a launch: reports a bad configuration at once; a fault inside a kernel surfaces at
+// the next synchronization.
 #define LS_CUDA_LAUNCHED() LS_CUDA(cudaGetLastError())

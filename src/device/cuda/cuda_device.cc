@@ -1,5 +1,4 @@
-// The CUDA device: memory by plain allocations, taken before the first step; one stream that
-// computes.
+// The CUDA device: plain allocations, made before the first step, and one compute stream.
 #include <cuda_runtime.h>
 
 #include <atomic>
@@ -20,7 +19,7 @@ namespace {
 
 using cuda::CudaStream;
 
-constexpr std::int64_t kSmallHostBytes = std::int64_t{64} << 20;  // pinned at once
+constexpr std::int64_t kSmallHostBytes = std::int64_t{64} << 20;  // smaller is pinned at once
 constexpr int kOldestMajor = 8;       // sm_80: bf16 in the matrix units, asynchronous copies
 constexpr int kOldestDriver = 12080;  // what the CUDA 12.8 runtime needs
 
@@ -74,7 +73,7 @@ class PinnedMemory final : public Memory {
 
 std::string version_text(int v) { return fmt::format("{}.{}", v / 1000, v % 1000 / 10); }
 
-// Why CUDA cannot be used here: message and hint; both empty where it can.
+// Why CUDA cannot be used here: message and hint; both empty if it can.
 struct Obstacle {
   std::string message, hint;
 };
@@ -116,7 +115,7 @@ Obstacle find_obstacle() {
 class CudaDevice final : public Device {
  public:
   CudaDevice() {
-    // Who waits for the GPU sleeps: it has work for seconds, and this core has not.
+    // Waits for the GPU sleep instead of spinning: they may take seconds.
     if (cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync) != cudaSuccess) cudaGetLastError();
     LS_CUDA(cudaSetDevice(0));
     cudaDeviceProp properties{};

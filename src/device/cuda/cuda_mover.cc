@@ -10,11 +10,11 @@
 namespace longstride::cuda {
 namespace {
 
-constexpr std::size_t kFences = 4096;  // of a lane that can be told apart
-constexpr std::size_t kSpans = 1024;   // that are timed at once
+constexpr std::size_t kFences = 4096;  // events per lane, used as a ring
+constexpr std::size_t kSpans = 1024;   // timed at once
 constexpr std::size_t kFewCopies = 4;  // up to here one call each costs less than a batch
 
-// Begin and end of something in a lane, and where its seconds go.
+// Begin and end of timed work in a lane, and where to add its seconds.
 struct Span {
   cudaEvent_t begin = nullptr, end = nullptr;
   double* into = nullptr;
@@ -54,7 +54,7 @@ class CudaMover final : public Mover {
   Fence fence(Lane lane) override {
     const int i = index(lane);
     const Fence fence{lane, ++numbers_[i]};
-    // Whoever still waits for what this event stood for has to have waited by now.
+    // The event is reused: its previous fence must have passed, as a lane may still wait for it.
     if (fence.number > kFences) wait_asleep(event(fence));
     LS_CUDA(cudaEventRecord(event(fence), stream(i)));
     return fence;
@@ -64,7 +64,7 @@ class CudaMover final : public Mover {
     std::uint64_t& waited = waited_[index(lane)][index(fence.lane)];
     if (fence.lane == lane || fence.number <= waited) return;
     waited = fence.number;
-    if (fence.number + kFences <= numbers_[index(fence.lane)]) return;  // passed long ago
+    if (fence.number + kFences <= numbers_[index(fence.lane)]) return;  // passed: event was reused
     if (cudaEventQuery(event(fence)) == cudaSuccess) return;
     if (lane != Lane::kCompute)
       return LS_CUDA(cudaStreamWaitEvent(stream(index(lane)), event(fence), 0));
@@ -74,7 +74,7 @@ class CudaMover final : public Mover {
 
   void wait_on_host(Fence fence, const WaitSite&) override {
     if (fence.number == 0) return;
-    LS_CUDA(cudaSetDevice(device_));  // any thread may come
+    LS_CUDA(cudaSetDevice(device_));  // any thread may call this
     wait_asleep(event(fence));
   }
 
@@ -91,7 +91,7 @@ class CudaMover final : public Mover {
 
   MoveTimes take_times() override {
     while (timed_ > 0 && cudaEventQuery(oldest().end) == cudaSuccess) settle();
-    cudaGetLastError();  // "not ready" is no fault
+    cudaGetLastError();  // "not ready" is not an error
     return std::exchange(times_, {});
   }
 
@@ -140,7 +140,7 @@ class CudaMover final : public Mover {
     LS_CUDA(cudaEventRecord(span.end, stream(lane)));
   }
   Span& oldest() { return spans_[first_timed_]; }
-  // Waits for the oldest span that was timed, and counts it.
+  // Waits for the oldest timed span and adds its time.
   void settle() {
     wait_asleep(oldest().end);
     float milliseconds = 0;
@@ -155,7 +155,7 @@ class CudaMover final : public Mover {
   std::array<cudaStream_t, kLanes> copies_{};
   std::array<std::vector<cudaEvent_t>, kLanes> fences_;
   std::array<std::uint64_t, kLanes> numbers_{};
-  std::array<std::array<std::uint64_t, kLanes>, kLanes> waited_{};  // by who waits, then for whom
+  std::array<std::array<std::uint64_t, kLanes>, kLanes> waited_{};  // [waiting lane][fence's lane]
   std::vector<Span> spans_;                                         // a ring
   std::size_t first_timed_ = 0, timed_ = 0;
   MoveTimes times_;

@@ -1,4 +1,4 @@
-// Copies on the copy engines, on streams of their own, ordered by events.
+// Copies on the GPU's copy engines, in streams of their own, ordered by events.
 #pragma once
 
 #include "device/cuda/cuda_stream.h"

@@ -64,7 +64,7 @@ void CudaStream::synchronize() {
 void CudaStream::throttle() {
   LS_CUDA(cudaEventRecord(pieces_[piece_], handle_));
   piece_ = (piece_ + 1) % kPieces;
-  wait_asleep(pieces_[piece_]);  // an event that was never recorded is over
+  wait_asleep(pieces_[piece_]);  // an event that was never recorded counts as passed
 }
 
 void CudaStream::record_elapsed(double* into) {

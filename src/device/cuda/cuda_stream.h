@@ -1,5 +1,5 @@
 // The stream of a CUDA device, as operations see it: the queue itself, small uploads that do not
-// wait, and the place where libraries keep their handles.
+// block, and storage for library handles.
 //
 // Not thread-safe: the thread that runs the step owns it.
 #pragma once
@@ -18,7 +18,7 @@
 
 namespace longstride::cuda {
 
-// What operations keep per stream (library handles, their workspaces). Made at first use.
+// Per-stream state of operations (library handles, their workspaces), made at first use.
 class StreamExtension {
  public:
   virtual ~StreamExtension() = default;
@@ -31,16 +31,16 @@ class CudaStream final : public Stream {
   CudaStream& operator=(const CudaStream&) = delete;
   ~CudaStream() override;
 
-  // Waits for the queue, then delivers what copy_to_host_later, results() and record_elapsed were
-  // asked for.
+  // Waits for the queue, then delivers the data of copy_to_host_later and results(), and the times
+  // of record_elapsed.
   void synchronize() override;
   void throttle() override;
   void record_elapsed(double* into) override;
   cudaStream_t handle() const { return handle_; }
   int multiprocessors() const { return multiprocessors_; }
 
-  // A copy of host data in device memory, in stream order; `host` may change at once. Valid for the
-  // operations queued until the ring comes round.
+  // A copy of host data in device memory, in stream order; `host` may change at once. Valid for
+  // operations queued before the ring wraps around.
   template <class T>
   const T* upload(const T* host, std::int64_t count) {
     return static_cast<const T*>(upload_bytes(host, count * static_cast<std::int64_t>(sizeof(T))));
@@ -74,14 +74,14 @@ class CudaStream final : public Stream {
   std::unique_ptr<TransferRing> ring_;
   std::unique_ptr<ResultRing> results_;
   std::byte* downloads_ = nullptr;  // pinned
-  std::int64_t staged_ = 0;         // bytes of it that wait for delivery
+  std::int64_t staged_ = 0;         // bytes of it awaiting delivery
   std::vector<Delivery> deliveries_;
-  // The ends of the last pieces of work, in a ring: when throttle returns, all but three are over.
+  // A ring of events, one per throttle(): when it returns, all but the last three have passed.
   static constexpr std::size_t kPieces = 4;
   cudaEvent_t pieces_[kPieces] = {};
   std::size_t piece_ = 0;
-  // Event i ends interval i, whose time goes to into_[i]; interval 0 begins where the last one
-  // before the synchronization ended.
+  // Event i ends interval i, whose time goes to into_[i]. Interval 0 begins at `before_`, the end
+  // of the last interval before the synchronization.
   static constexpr std::size_t kIntervals = 1024;
   std::vector<cudaEvent_t> interval_ends_;
   std::vector<double*> into_;

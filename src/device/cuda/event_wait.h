@@ -1,5 +1,5 @@
-// Waiting for the GPU as one who has time: asleep in between, so that the core is free. For waits
-// of a host that is far ahead; what it wakes late by, the GPU has other work for.
+// Polls an event, sleeping between polls, so that the core is free. For a host that is far ahead of
+// the GPU: waking up late costs nothing, because more work is queued.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -16,7 +16,7 @@ inline void wait_asleep(cudaEvent_t event) {
     const cudaError_t status = cudaEventQuery(event);
     if (status == cudaSuccess) return;
     if (status != cudaErrorNotReady) LS_CUDA(status);
-    cudaGetLastError();  // "not ready" is no fault
+    cudaGetLastError();  // "not ready" is not an error
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
 }

@@ -25,7 +25,7 @@ namespace {
 constexpr std::int64_t kPage = 4096, kHugePage = std::int64_t{2} << 20;
 constexpr std::int64_t kPartBytes = std::int64_t{1} << 30;  // registered at once, or a unit
 
-// Given to arenas and not touched yet.
+// Bytes of arenas that have not been touched yet.
 std::atomic<std::int64_t> promised{0};
 
 std::string text(std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
@@ -40,7 +40,7 @@ class HostArena final : public Memory {
       throw Error(fmt::format("not enough host memory for {}: {} asked, {} available", what,
                               text(bytes), text(available)),
                   "set memory.host lower, or free memory on this machine");
-    // Parts share no page of memory, and no unit lies in two.
+    // Parts consist of whole pages and whole units.
     part_ = unit % kPage == 0 ? std::max(unit, kPartBytes / unit * unit) : bytes;
     mapped_ = (bytes + kHugePage - 1) / kHugePage * kHugePage + kHugePage;
     map_ = mmap(nullptr, static_cast<std::size_t>(mapped_), PROT_READ | PROT_WRITE,
@@ -52,7 +52,7 @@ class HostArena final : public Memory {
     const auto address = reinterpret_cast<std::uintptr_t>(map_);
     const auto huge = static_cast<std::uintptr_t>(kHugePage);
     data_ = static_cast<std::byte*>(map_) + ((address + huge - 1) / huge * huge - address);
-    // Only advice: where the kernel has no huge pages, small ones serve.
+    // Only advice: without huge pages, the kernel uses small ones.
     madvise(data_, static_cast<std::size_t>(mapped_ - kHugePage), MADV_HUGEPAGE);
     try {
       state_.resize(static_cast<std::size_t>((bytes + part_ - 1) / part_));
@@ -107,7 +107,7 @@ class HostArena final : public Memory {
     return std::min(part_, bytes_ - static_cast<std::int64_t>(part) * part_);
   }
 
-  // What ends a thread early goes to the one that waits for its part.
+  // prepare() rethrows an exception that ends a thread.
   void run() {
     try {
       make_ready();
@@ -124,7 +124,7 @@ class HostArena final : public Memory {
       const std::size_t part = next_++;
       if (part >= state_.size()) return;
       std::byte* const begin = begin_of(part);
-      // Touched by this thread, so that registering finds pages to pin and need not make them.
+      // Touched here first, so that registration pins existing pages instead of faulting them in.
       for (std::int64_t i = 0; i < bytes_of(part); i += kPage)
         *const_cast<volatile std::byte*>(begin + i) = std::byte{0};
       const cudaError_t status = cudaHostRegister(begin, static_cast<std::size_t>(bytes_of(part)),
@@ -147,7 +147,7 @@ class HostArena final : public Memory {
   std::condition_variable changed_;
   std::vector<State> state_;
   cudaError_t refusal_ = cudaSuccess;
-  std::exception_ptr failure_;  // of a thread
+  std::exception_ptr failure_;  // of a background thread
   std::atomic<std::size_t> next_{0};
   std::atomic<bool> stopping_{false};
   std::vector<std::thread> threads_;

@@ -1,5 +1,5 @@
-// Host memory that copies to and from the GPU go through at full speed: large mappings, touched and
-// registered with the driver in the background, part after part, while the first work already runs.
+// Pinned host memory for full-speed copies: large mappings, touched and registered with the driver
+// in the background, part by part, while the first work already runs.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace longstride::cuda {
 
-// Nothing of it may be copied before Memory::prepare has returned for it; no copy may cross a
-// multiple of `unit`. prepare throws Error where the driver refuses.
+// Bytes may be copied only after Memory::prepare has returned for them, and no copy may cross a
+// multiple of `unit`. prepare throws Error if the driver refuses to pin the memory.
 std::unique_ptr<Memory> make_host_arena(std::int64_t bytes, std::int64_t unit,
                                         const std::string& what);
 
-// What could still be allocated: free memory as machine and cgroups allow, less what arenas were
-// given and have not touched yet.
+// Bytes that could still be allocated: available memory within machine and cgroup limits, less the
+// memory of arenas that has not been touched yet.
 std::int64_t available_host_memory();
 
 }  // namespace longstride::cuda

@@ -12,7 +12,7 @@ LoadedLibrary::LoadedLibrary(const char* file) : file_(file) {
         "/usr/local/cuda/targets/x86_64-linux/lib/", "/usr/local/cuda/extras/CUPTI/lib64/"}) {
     handle_ = dlopen((folder + file_).c_str(), RTLD_NOW | RTLD_GLOBAL);
     if (handle_ != nullptr) return;
-    // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody else loads libraries while a device is made
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): no other thread loads libraries meanwhile
     if (const char* why = dlerror(); why_not_.empty() && why != nullptr) why_not_ = why;
   }
 }

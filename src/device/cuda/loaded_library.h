@@ -1,21 +1,22 @@
-// A shared library that is opened when it is first needed: the program starts on machines that have
-// none of CUDA's libraries, and says by name which one is missing where it needs it.
+// A shared library loaded on first use: the program starts on machines without CUDA's libraries,
+// and an error names the missing one when it is needed.
 #pragma once
 
 #include <string>
 
 namespace longstride::cuda {
 
+// Immutable after construction: any thread may use it.
 class LoadedLibrary {
  public:
-  // `file` is looked for where the loader looks, then in the usual places of the CUDA toolkit.
-  // Never throws: see available().
+  // Searches the loader's path, then the usual folders of the CUDA toolkit. Never throws: see
+  // available().
   explicit LoadedLibrary(const char* file);
   LoadedLibrary(const LoadedLibrary&) = delete;
   LoadedLibrary& operator=(const LoadedLibrary&) = delete;
 
   bool available() const { return handle_ != nullptr; }
-  // Throws Error where the library or the function is missing.
+  // Throws Error if the library or the function is missing.
   template <class F>
   F* find(const char* function) const {
     return reinterpret_cast<F*>(find_symbol(function));
@@ -34,7 +35,7 @@ const LoadedLibrary& cupti_library();
 
 }  // namespace longstride::cuda
 
-// Defines the C function `name`, which a header of the library declares, as a call into it.
+// Defines the C function `name`, declared in a header of the library, as a call into the library.
 // NOLINTBEGIN(bugprone-macro-parentheses): parameters and arguments bring their own
 #define LS_FORWARD(library, Result, name, parameters, arguments)            \
   Result name parameters {                                                  \

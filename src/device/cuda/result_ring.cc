@@ -11,7 +11,7 @@ namespace longstride::cuda {
 ResultRing::ResultRing(cudaStream_t stream) : stream_(stream) {
   LS_CUDA(cudaHostAlloc(reinterpret_cast<void**>(&memory_), kSlots * Device::kMostResultBytes,
                         cudaHostAllocDefault));
-  // Who waits sleeps.
+  // Blocking sync: waits sleep instead of spinning.
   for (Slot& s : slots_)
     LS_CUDA(cudaEventCreateWithFlags(&s.arrived, cudaEventDisableTiming | cudaEventBlockingSync));
 }
@@ -47,7 +47,7 @@ bool ResultRing::has_passed(ResultFence fence) {
   for (; delivered_ < fence.number; deliver_next()) {
     const cudaError_t status = cudaEventQuery(slot(delivered_ + 1).arrived);
     if (status == cudaErrorNotReady) {
-      cudaGetLastError();  // "not ready" is no fault
+      cudaGetLastError();  // "not ready" is not an error
       return false;
     }
     LS_CUDA(status);

@@ -1,5 +1,5 @@
-// Small results on their way to the host, each in a slot of pinned memory with an event: the host
-// waits for one of them while the stream goes on. Not thread-safe: the stream's thread owns it.
+// Small results in flight to the host, each in a slot of pinned memory with an event: the host can
+// wait for one of them while the stream continues. Not thread-safe: the stream's thread owns it.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -21,7 +21,7 @@ class ResultRing {
   ResultRing& operator=(const ResultRing&) = delete;
   ~ResultRing();
 
-  // As in Device. Where all slots are taken, waits for the oldest result and delivers it.
+  // As in Device. If all slots are in use, waits for the oldest result and delivers it.
   ResultFence fetch(void* host, const void* device, std::int64_t bytes);
   bool has_passed(ResultFence fence);
   void wait_for(ResultFence fence);
@@ -37,12 +37,12 @@ class ResultRing {
   std::byte* staged(std::uint64_t number) const {
     return memory_ + static_cast<std::int64_t>(number % kSlots) * Device::kMostResultBytes;
   }
-  void deliver_next();  // it has arrived
+  void deliver_next();  // requires that it has arrived
 
   cudaStream_t stream_;
   std::byte* memory_ = nullptr;
   std::array<Slot, kSlots> slots_{};
-  std::uint64_t last_ = 0, delivered_ = 0;  // results are numbered from 1 on
+  std::uint64_t last_ = 0, delivered_ = 0;  // results are numbered from 1
 };
 
 }  // namespace longstride::cuda

@@ -57,7 +57,7 @@ const std::byte* TransferRing::upload_large(const void* host, std::int64_t bytes
   if (buffer.bytes < bytes) {
     LS_CUDA(cudaFree(buffer.data));  // waits for work that uses it
     buffer = {};
-    // Lists grow from chunk to chunk: not anew for each of them.
+    // Lists grow from chunk to chunk: rounding up avoids an allocation for each.
     const auto size = std::bit_ceil(static_cast<std::size_t>(bytes));
     LS_CUDA(cudaMalloc(reinterpret_cast<void**>(&buffer.data), size));
     buffer.bytes = static_cast<std::int64_t>(size);

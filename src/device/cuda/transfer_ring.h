@@ -1,5 +1,5 @@
-// Rings of pinned host memory, one of them with a device copy of equal size: host data reaches the
-// device in stream order while the host goes on at once.
+// Rings of pinned host memory, one of them mirrored in device memory: host data reaches the device
+// in stream order, and the host does not wait. Not thread-safe: the stream's thread owns them.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,8 +10,8 @@
 
 namespace longstride::cuda {
 
-// Pinned memory in parts, which are filled one after another; a part is filled again when the
-// stream has passed what used it.
+// Pinned memory in parts that are filled one after another. A part is reused once the stream has
+// passed the work that reads it.
 class PinnedParts {
  public:
   static constexpr int kParts = 4;
@@ -23,16 +23,16 @@ class PinnedParts {
   ~PinnedParts();
 
   std::byte* data() const { return data_; }
-  // Where `bytes`, at most a part, may be written; the stream's work until the next call may use
-  // them.
+  // The offset where `bytes`, at most a part, may be written. Work queued before the next call may
+  // read them.
   std::int64_t reserve(std::int64_t bytes);
 
  private:
   cudaStream_t stream_;
   std::byte* data_ = nullptr;
-  std::size_t part_ = 0;                    // where the next data goes
+  std::size_t part_ = 0;                    // the part being filled
   std::int64_t used_ = 0;                   // bytes of that part
-  std::array<cudaEvent_t, kParts> left_{};  // recorded when it was left
+  std::array<cudaEvent_t, kParts> left_{};  // per part: recorded when it was full
 };
 
 class TransferRing {
@@ -42,14 +42,14 @@ class TransferRing {
   TransferRing& operator=(const TransferRing&) = delete;
   ~TransferRing();
 
-  // Device memory that holds a copy of `host` for the operations queued next: until kParts - 1
-  // parts of further small uploads, or kLarge - 1 large ones, have gone by.
+  // A copy of `host` in device memory for the operations queued next: valid until kParts - 1 parts
+  // of further small uploads, or kLarge - 1 large ones, have followed.
   const std::byte* upload(const void* host, std::int64_t bytes);
-  // The same data to a place of the caller's; any size.
+  // Copies to the caller's own device memory; any size.
   void copy_to(void* device, const void* host, std::int64_t bytes);
 
  private:
-  // More than this goes to a buffer of its own, so that the lists of one call never fill the ring.
+  // Larger uploads get buffers of their own, so that the lists of one call never fill the ring.
   static constexpr std::int64_t kLargeBytes = std::int64_t{1} << 20;
   static constexpr int kLarge = 16;
   struct LargeBuffer {
@@ -59,10 +59,10 @@ class TransferRing {
   const std::byte* upload_large(const void* host, std::int64_t bytes);
 
   cudaStream_t stream_;
-  PinnedParts small_;                        // with the same offsets on the device
-  PinnedParts passing_;                      // for places that are not the ring's
-  std::byte* device_ = nullptr;              // what small_ holds
-  std::array<LargeBuffer, kLarge> large_{};  // taken in turn, grown when met
+  PinnedParts small_;                        // mirrored in device_ at the same offsets
+  PinnedParts passing_;                      // for copies to memory outside the ring
+  std::byte* device_ = nullptr;              // mirrors small_
+  std::array<LargeBuffer, kLarge> large_{};  // used in turn, grown on demand
   std::size_t next_large_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Linked in place of cuda/ where the build has no CUDA.
+// Linked instead of cuda/ in builds without CUDA.
 #include "base/error.h"
 #include "device/device.h"
 #include "device/why_no_cuda.h"

@@ -19,7 +19,7 @@ void store(HostTensor& t, std::int64_t i, E x) {
   std::memcpy(t.bytes.data() + i * static_cast<std::int64_t>(sizeof(E)), &x, sizeof(E));
 }
 
-// The same name always gets the same numbers, whatever other arguments there are.
+// The same name always gets the same numbers, whatever the other arguments.
 std::uint64_t stream_of(const std::string& name) {
   std::uint64_t h = 14695981039346656037u;
   for (char c : name) h = (h ^ static_cast<unsigned char>(c)) * 1099511628211u;
@@ -27,8 +27,8 @@ std::uint64_t stream_of(const std::string& name) {
 }
 
 void fill_uniform(HostTensor& t, const std::string& name, double magnitude) {
-  // The large tensors of benchmarks repeat themselves: drawing every number would take longer than
-  // the benchmark.
+  // Large tensors of benchmarks repeat a period of numbers: drawing every number would take longer
+  // than the benchmark.
   constexpr std::int64_t kPeriod = (std::int64_t{1} << 20) + 7;
   Random random(1, stream_of(name));
   const std::int64_t n = t.elements(), drawn = std::min(n, kPeriod);

@@ -1,14 +1,14 @@
-// Cases: one definition per operation that serves as test, as gradient check and as benchmark, on
-// every device.
+// Cases: one definition per operation that serves as test, gradient check and benchmark on every
+// device.
 //
 // A Problem is one call of an operation: its arguments by name, made on the host; how to call it on
-// views of them; and what it should give, computed plainly in double. cases/run.h copies the
-// arguments to a device, calls the operation on its stream, copies them back and compares; nothing
-// in a case knows which device that is.
+// views of them; and the expected result, computed plainly in double. cases/run.h copies the
+// arguments to a device, calls the operation on its stream, copies them back and compares; a case
+// does not depend on the device.
 //
 // To add an operation: write cases/<stem>.cc with a function `std::vector<OpCase> <stem>_cases()`,
 // declare it in cases/registry.h and add it to the list in cases/registry.cc. Follow
-// cases/swiglu.cc, the shortest one. Things that are no tensors (page tables, visit lists) are
+// cases/swiglu.cc, the shortest one. Arguments that are not tensors (page tables, visit lists) are
 // given as integer tensors; `run` builds the view structs from them.
 #pragma once
 
@@ -43,17 +43,17 @@ enum class Role : std::uint8_t {
   kOutput,   // written (=): filled with NaN before the call
   kUpdate,   // added to (+=), or only partly written
   kInPlace,  // read, then overwritten
-  kScratch,  // filled with NaN before the call; not looked at afterwards
+  kScratch,  // filled with NaN before the call; not checked afterwards
 };
 
 struct Argument {
   std::string name;
   Role role = Role::kInput;
   HostTensor tensor;  // no elements for scratch
-  // An output may differ from the reference by this times the largest magnitude in the reference;
-  // 0: not at all.
+  // An output may differ from the reference by this times the reference's largest magnitude; 0: not
+  // at all.
   double tolerance = 0;
-  // Where the true result vanishes because its terms cancel: how large the terms are.
+  // The size of the terms, if the true result vanishes because its terms cancel.
   double magnitude = 0;
   std::function<std::int64_t(const Stream&)> scratch_elements;  // of scratch: what the device needs
 };
@@ -61,8 +61,8 @@ struct Argument {
 // The arguments' values in double, by name, for references.
 using Values = std::map<std::string, std::vector<double>>;
 
-// The arguments as views on the device, by name. An argument that the problem does not have is an
-// absent view.
+// The arguments as views on the device, by name. For a name that the problem does not have, the
+// view is absent.
 class Bound {
  public:
   void add(const std::string& name, View view) { views_[name] = view; }
@@ -75,16 +75,16 @@ class Bound {
 struct Problem {
   std::vector<Argument> arguments;
   std::function<void(Stream&, const Bound&)> run;
-  // Sets every output and update to what it should be after the call. Written for clarity.
+  // Sets every output and update to its expected value after the call. Written for clarity.
   std::function<void(Values&)> reference;
 
-  // A backward operation also names what it is the gradient of: `loss` of the inputs, in double,
-  // and pairs (input, output that holds d loss / d input, added to what it held before where its
-  // role is kUpdate). An input that only `loss` reads is not passed to the operation.
+  // A backward operation also gives the function it is the gradient of, `loss` of the inputs in
+  // double, and pairs (input, output that holds d loss / d input, added to its previous value if
+  // its role is kUpdate). An input that only `loss` reads is not passed to the operation.
   std::function<double(const Values&)> loss;
   std::vector<std::pair<std::string, std::string>> gradients;
 
-  // Updates that a call may leave out, and the others have the same bits.
+  // Updates that a call may leave out without changing a bit of the others.
   std::vector<std::string> optional = {};
 
   // Work of a call, for benchmarks: GF/s where flops > 0, else GB/s.
@@ -104,13 +104,13 @@ struct Problem {
   static constexpr double kTolerance16 = 0x1p-7;  // bf16 arithmetic
 };
 
-// The same problem with the named arguments in BF16, for devices that compute in it. Everything it
-// writes may differ by `tolerance` (0: not at all); there are no gradient checks, since differences
+// The same problem with the named arguments in BF16, for devices that compute in it. Outputs may
+// differ by `tolerance` (0: not at all); there are no gradient checks, because finite differences
 // need more digits.
 Problem in_bf16(Problem problem, const std::vector<std::string>& names,
                 double tolerance = Problem::kTolerance16);
 
-// A problem to be made when it is needed.
+// A problem that is made on demand.
 struct Variant {
   std::string label;  // "R=512 I=512 O=1536 BF16"
   std::function<Problem()> make;

@@ -6,7 +6,7 @@
 namespace longstride::ops {
 namespace {
 
-// Every how many tokens one and the same comes, and another one after it; 0: neither does.
+// One token makes up 1/frequent of all tokens, another about 1/second; 0: there is none.
 struct Size {
   std::int64_t T, V, D;
   std::int64_t frequent = 0, second = 0;
@@ -19,7 +19,7 @@ std::string label(const Size& s, DType t) {
   return text;
 }
 
-// Tokens all over the vocabulary, the first and the last one among them, many of them more than
+// Tokens from all over the vocabulary, including the first and the last, many of them more than
 // once.
 std::int64_t token_at(const Size& s, std::int64_t t) {
   if (s.frequent > 0 && t % s.frequent == 0) return s.V / 2;
@@ -49,7 +49,7 @@ void add_token_rows(Problem& p, const Size& s) {
   std::ranges::copy(std::as_bytes(of.rows()), rows.bytes.begin());
 }
 
-// Every row of dy is read once, every row of the table that has a token is read and written once.
+// Every row of dy is read once; every row of the table that has a token is read and written once.
 double backward_bytes(const Size& s, DType dy) {
   return static_cast<double>(
       s.D * (s.T * size_of(dy) + std::ssize(token_rows(s).groups()) * 2 * size_of(DType::kF32)));
@@ -143,8 +143,8 @@ std::vector<OpCase> embedding_cases() {
   backward.tests.push_back({label(many, DType::kF32), [=] { return backward_problem(many); }});
   backward.tests16.push_back(
       {label(many, DType::kF32), [=] { return in_bf16(backward_problem(many), {"dy"}, 4e-6); }});
-  // Tokens that fill much of a chunk: a fifth, all of it, two of them; in rows that are not aligned
-  // too. The numbers of rows and columns are no multiples of what a device may take at once.
+  // Tokens that make up much of a chunk: a fifth, all of it, two of them; also in unaligned rows.
+  // The numbers of rows and columns are not multiples of a device's tile sizes.
   for (Size s : {Size{1031, 509, 328, 5}, Size{517, 3, 264, 1}, Size{600, 301, 584, 3, 4},
                  Size{700, 50, 37, 2}}) {
     backward.tests.push_back({label(s, DType::kF32), [=] { return backward_problem(s); }});

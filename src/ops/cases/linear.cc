@@ -28,8 +28,9 @@ std::string label(const Size& s, const Options& o) {
 // Products of a chunk in a layer of Qwen2.5-7B.
 constexpr Size kLayer[] = {
     {4096, 3584, 3584}, {4096, 3584, 512}, {4096, 3584, 18944}, {4096, 18944, 3584}};
-// Those of its loss head, which makes the same calls a block of rows at a time: logits in the type
-// of x, dx, and dw added to in F32. A block has 2048 rows; twice as many tell whether it should.
+// Those of its loss head, which makes the same calls for a block of rows at a time: logits in the
+// type of x, dx, and dw added to in F32. A block has 2048 rows; the second size tests twice as
+// many.
 constexpr Size kHead[] = {{2048, 3584, 152064}, {4096, 3584, 152064}};
 
 double flops(const Size& s) {
@@ -85,7 +86,7 @@ Problem forward_problem(Size s, Options o) {
   return p;
 }
 
-// Which gradients are asked for; the others are absent.
+// Which gradients are computed; the others are absent.
 struct Wanted {
   bool dx = true, dw = true, db = true;
 };
@@ -94,8 +95,8 @@ Problem backward_problem(Size s, Options o, Wanted wanted) {
   Problem p;
   p.input("dy", o.compute, {s.R, s.O});
   p.input("x", o.compute, {s.R, s.I});
-  // Differences need more digits than BF16 has; without them, what the call does not read is left
-  // out.
+  // Finite differences need more digits than BF16 has; without them, arguments that the call does
+  // not read are left out.
   const bool differs = o.compute == DType::kF32;
   if (wanted.dx || differs) p.input("w", o.dtype, {s.O, s.I});
   if (differs) p.input("b", o.dtype, {s.O});

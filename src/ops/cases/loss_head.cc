@@ -44,7 +44,7 @@ double log_sum_exp(const std::vector<double>& x) {
 
 void reference(Values& v, const Size& s, const Options& o) {
   const std::vector<double>&x = v["x"], &w = v["w"];
-  std::vector<double>&dx = v["dx"], &dw = v["dw"];  // both empty where there are no gradients
+  std::vector<double>&dx = v["dx"], &dw = v["dw"];  // both empty if there are no gradients
   std::fill(dx.begin(), dx.end(), 0.0);
   for (std::int64_t t = 0; t < s.T; ++t) {
     const auto target = static_cast<std::int64_t>(v["targets"][t]);
@@ -67,8 +67,8 @@ void reference(Values& v, const Size& s, const Options& o) {
   }
 }
 
-// Every third target is masked, and so is all of the second block; another third is what the model
-// would say.
+// Every third target is masked, and so is all of the second block; another third is the model's own
+// prediction.
 void set_targets(Problem& p, const Size& s) {
   Values v;
   for (const Argument& a : p.arguments) {
@@ -164,7 +164,7 @@ std::vector<OpCase> loss_head_cases() {
   }
   op.benchmarks.push_back(
       {label(wide, {DType::kBF16}), [=] { return make_problem(wide, {DType::kBF16}, true); }});
-  // In BF16, near equals fall either way: whole numbers leave no doubt which logit is the largest.
+  // In BF16, rounding may reorder nearly equal logits: with whole numbers the largest is certain.
   const Options bf16{DType::kBF16, true, true, DType::kBF16};
   const auto make16 = [](Size s, Options o, bool for_benchmark) {
     return in_bf16(make_problem(s, o, for_benchmark), {"x", "dx"}, 0x1p-6);

@@ -21,7 +21,7 @@ Problem sum_problem(std::int64_t n) {
   return p;
 }
 
-// A weight type of F32 means: no copy, the weight is the master.
+// With a weight type of F32 there is no copy: the weight is the master.
 Problem adamw_problem(std::int64_t n, DType weight, std::int64_t step) {
   Problem p;
   p.input("g", DType::kF32, {n});

@@ -14,14 +14,14 @@ namespace {
 struct Attention {
   std::int64_t T, H, K, C, P, begin;
   std::int64_t window = 0, document = 0, skip = 0;
-  bool in_order = false;  // pages lie in the order of tokens, not in reverse
+  bool in_order = false;  // pages are in the order of tokens, not in reverse
   DType compute = DType::kF32;
   DType gradient = DType::kF32;  // of gradient pages
   bool exact = true;             // the backward pass gives the same bits every time
   std::int64_t earlier = 0;
 
   double tolerance(double in_f32) const { return compute == DType::kF32 ? in_f32 : 0x1p-6; }
-  // Rounded stochastically, a number in BF16 is off by less than its last place.
+  // Stochastic rounding to BF16 is off by less than one unit in the last place.
   double gradient_tolerance() const {
     return tolerance(2e-5) + (gradient == DType::kBF16 ? 0x1p-7 : 0);
   }
@@ -46,7 +46,7 @@ struct Attention {
   bool sees(std::int64_t t, std::int64_t s) const {
     return visits((t - begin) / P, s / P) && first_visible(t) <= s && s <= t;
   }
-  // Where a document begins within the chunk, the queries before it; else all.
+  // The queries before a document that begins within the chunk; all if none does.
   DenseKeys dense() const {
     return {first_visible(begin), document > begin && document < tokens() ? document - begin : T};
   }
@@ -57,7 +57,7 @@ struct Attention {
     return common && (d.queries == T || d.first < begin) ? AttentionKind::kDense
                                                          : AttentionKind::kWindow;
   }
-  // Of the keys of a pass on a device of that kind.
+  // The segments of the keys, for a pass on this kind of device.
   std::vector<KeySegment> segments(const Stream& stream, bool backward) const {
     return cut_keys({.kind = kind(),
                      .dense = dense(),
@@ -85,7 +85,7 @@ struct Attention {
   }
 };
 
-// Page tables (pages lie in reverse order) and visit lists with their transpose. They stay on the
+// Page tables (pages are in reverse order) and visit lists with their transpose. They stay on the
 // host.
 struct Lists {
   std::vector<std::int32_t> slots, kv_pages, visited, back_queries;
@@ -207,7 +207,7 @@ Problem forward_problem(const Attention& a) {
   return p;
 }
 
-// out and lse are what the forward pass gave: computed from q and the pool when the problem is
+// Sets out and lse to the forward pass's results, computed from q and the pool when the problem is
 // made.
 void fill_forward(Problem& p, const Attention& a) {
   const auto values = [&](const char* name) {
@@ -267,13 +267,13 @@ Problem backward_problem(const Attention& a, bool checked) {
   p.input("pool", a.compute, {a.pages(), a.P, 2, a.K * a.C});
   if (checked) {
     fill_forward(p, a);
-  } else {  // the plain reference takes long at benchmark shapes, and the time does not depend on
+  } else {  // the reference is slow at benchmark shapes, and a call's time does not depend on
             // values
     p.input("out", a.compute, {a.T, a.H, a.C});
     p.input("lse", DType::kF32, {a.H, a.T});
   }
   p.output("dq", a.compute, {a.T, a.H, a.C}, a.tolerance(2e-5));
-  // A query that sees itself alone: its weight is 1 whatever it asks, and the terms of dq cancel.
+  // A query that sees only itself has weight 1 whatever its value, so the terms of dq cancel.
   if (a.window == 1) p.arguments.back().magnitude = 1;
   p.update("dpool", a.gradient, {a.pages(), a.P, 2, a.K * a.C}, a.gradient_tolerance());
   add_scratch(p, a);
@@ -295,7 +295,7 @@ Problem backward_problem(const Attention& a, bool checked) {
   };
   p.reference = [a](Values& v) { backward_reference(a, v); };
   p.flops = 10.0 * static_cast<double>(a.H * a.C) * a.visible_pairs();
-  // Differences need more digits.
+  // Finite differences need more digits.
   if (a.compute != DType::kF32 || a.gradient != DType::kF32) return p;
   p.loss = [a](const Values& v) {
     double sum = 0;
@@ -345,10 +345,10 @@ std::vector<OpCase> paged_attention_cases() {
         Attention{128, 4, 2, 64, 64, 256, 0, 100}, Attention{40, 2, 1, 64, 128, 33024},
         Attention{40, 2, 1, 64, 128, 33024, 0, 33040},
         // Documents that began before the chunk: more than 1024 keys ago, fewer, and all in one
-        // run.
+        // segment.
         Attention{40, 2, 1, 64, 128, 33024, 0, 700}, Attention{200, 4, 2, 64, 64, 2048, 0, 1500},
         Attention{150, 2, 1, 128, 64, 2048, 0, 900},
-        // One of which ends in the chunk.
+        // A document that began before the chunk and ends within it.
         Attention{.T = 150,
         .H = 2,
         .K = 1,

@@ -57,7 +57,7 @@ Problem forward_problem(Size s, Options o) {
   return p;
 }
 
-// In place, dx takes the place of dy.
+// In place, dx overwrites dy.
 Problem backward_problem(Size s, Options o) {
   Problem p;
   p.input("x", DType::kF32, {s.R, s.N});

@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kFactor = 1.25;
 
-// The same angles for every case: token t stands at position 3 t.
+// The same angles for every case: token t has position 3 t.
 void add_tables(Problem& p, std::int64_t T, std::int64_t N) {
   HostTensor cos(DType::kF32, {T, N}), sin(DType::kF32, {T, N});
   for (std::int64_t t = 0; t < T; ++t) {
@@ -24,7 +24,7 @@ void add_tables(Problem& p, std::int64_t T, std::int64_t N) {
   p.arguments.push_back({"sin", Role::kInput, sin, 0});
 }
 
-// Turns the H heads of every token; by the negative angles where sign is -1.
+// Rotates the H heads of every token, by the negative angles if sign is -1.
 std::vector<double> turn(const Values& v, const std::vector<double>& x, std::int64_t T,
                          std::int64_t H, std::int64_t C, double sign) {
   std::vector<double> y(x.size());
@@ -108,14 +108,14 @@ struct Paged {
     return dtype == DType::kF32 ? 1e-6 : dtype == DType::kBF16 ? 0x1p-8 : 0x1p-11;
   }
   std::int64_t pages() const { return (begin + T + P - 1) / P; }
-  // Pages lie in reverse order, one slot is unused, and pages wholly before `begin` do not exist.
+  // Pages are in reverse order, one slot is unused, and pages wholly before `begin` do not exist.
   std::vector<std::int32_t> slots() const {
     std::vector<std::int32_t> slots;
     for (std::int64_t i = 0; i < pages(); ++i)
       slots.push_back((i + 1) * P <= begin ? -1 : static_cast<std::int32_t>(pages() - i));
     return slots;
   }
-  // Element of the pool that holds (token, key or value, first of its row).
+  // Index in the pool of the first element of a token's key or value row.
   std::int64_t element(std::int64_t t, int plane) const {
     return (((pages() - t / P) * P + t % P) * 2 + plane) * K * C;
   }

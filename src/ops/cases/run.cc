@@ -14,11 +14,11 @@ namespace {
 
 constexpr std::int64_t kGuardBytes = 256;
 constexpr std::byte kGuard{0xA5};
-// As a float of any size this is NaN, as an integer -1: no output should hold it by chance.
+// NaN as a float of any size, -1 as an integer: no output should hold it by chance.
 constexpr std::byte kPoison{0xFF};
 
-// The arguments of a problem on a device, each between two guards. Those named by `without` are
-// there, but the call is not told.
+// The arguments of a problem on a device, each between two guards. Those named by `without` exist,
+// but are not passed to the call.
 class Placed {
  public:
   Placed(Device& device, const Problem& problem, const std::vector<std::string>& without = {})
@@ -123,7 +123,7 @@ std::vector<std::string> compare_with_reference(const Problem& problem, const Ou
     for (std::size_t k = 0; k < want.size(); ++k) {
       const double got = outcome[i].get(static_cast<std::int64_t>(k));
       const double error = got == want[k] ? 0 : std::fabs(got - want[k]);
-      // Written so that a NaN is always wrong, and the first one is what gets reported.
+      // Written so that a NaN is always wrong, and the first one is reported.
       if (!(error <= a.tolerance * scale) && !(error <= worst) && !std::isnan(worst)) {
         worst = error;
         at = k;
@@ -157,7 +157,7 @@ std::vector<std::string> compare_with_differences(const Problem& problem, const 
       norm += gradient[k] * gradient[k];
     }
     const auto n = static_cast<double>(gradient.size());
-    // fp32 errors of the outcome; those of an addition are relative to what was there before (about
+    // fp32 errors of the outcome; those of an addition are relative to the previous value (about
     // 1).
     const double allowed = 2e-5 * std::max(std::sqrt(norm), problem.arguments[index].magnitude) +
                            (added ? 1e-6 * std::sqrt(n) : 1e-9);
@@ -221,7 +221,7 @@ BenchmarkRow run_benchmark(Device& device, const OpCase& op, const Variant& vari
   Placed placed(device, problem);
   Stream& stream = device.stream();
   KernelChoices choices;
-  {  // as a training run does
+  {  // chooses kernels as a training run does
     const ChoosingKernels choosing(stream);
     placed.call();
     choices = choosing.choices();
@@ -230,8 +230,8 @@ BenchmarkRow run_benchmark(Device& device, const OpCase& op, const Variant& vari
   placed.call();
   const auto first = Clock::now();
   placed.call();
-  // Short calls are timed several at once, by the clock of the stream: a call does not wait for the
-  // host in training either.
+  // Short calls are timed in batches, by the stream's clock: in training a call does not wait for
+  // the host either.
   const auto batch = static_cast<int>(std::clamp(kBatchSeconds / seconds_since(first), 1.0, 50.0));
   const auto time_batch = [&] {
     double taken = 0;

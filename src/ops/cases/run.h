@@ -1,4 +1,4 @@
-// Running cases on a device: as test, as gradient check, as benchmark.
+// Runs cases on a device: as test, gradient check or benchmark.
 #pragma once
 
 #include <string>
@@ -15,12 +15,12 @@ using Outcome = std::vector<HostTensor>;
 // InternalError if the call wrote outside of its arguments.
 Outcome run_problem(Device& device, const Problem& problem);
 
-// What is wrong with the outcome, one line each (the worst element of every bad tensor); empty when
-// it is right.
+// The errors in the outcome, one line each (the worst element of every wrong tensor); empty if it
+// is right.
 std::vector<std::string> compare_with_reference(const Problem& problem, const Outcome& outcome);
 
 // The same for the gradients: along random directions, and along single coordinates, the outcome's
-// gradients must agree with central differences of `loss`. Empty where the problem has no `loss`.
+// gradients must agree with central differences of `loss`. Empty if the problem has no `loss`.
 std::vector<std::string> compare_with_differences(const Problem& problem, const Outcome& outcome);
 
 // The same for calls without the problem's optional updates, each in turn and then all: every other
@@ -38,16 +38,16 @@ struct BenchmarkRow {
 struct BenchmarkOptions {
   std::string filter = {};  // only operations whose name contains this
   std::string shape = {};   // only shapes whose label contains this
-  double warm_up = 0;       // seconds of calls before those that count: a hot GPU is slower
+  double warm_up = 0;       // seconds of calls before the timed ones: a hot GPU is slower
   double seconds = 0.3;
 };
 
-// Calls the operation for at least `seconds` (and at least 5 times) after `warm_up` seconds, in
-// which it is called at least once.
+// Times calls for at least `seconds` (and at least 5 calls), after `warm_up` seconds with at least
+// one call.
 BenchmarkRow run_benchmark(Device& device, const OpCase& op, const Variant& variant,
                            const BenchmarkOptions& options);
 
-// All benchmarks that the options do not leave out, one after another.
+// Runs all benchmarks that the options select, one after another.
 std::vector<BenchmarkRow> run_benchmarks(Device& device, const BenchmarkOptions& options);
 
 }  // namespace longstride::ops

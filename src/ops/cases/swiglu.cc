@@ -15,7 +15,7 @@ double silu_derivative(double x) {
   return s * (1 + x * (1 - s));
 }
 
-// Large gates must neither overflow nor lose the small end.
+// Large gates must not overflow, and small ones must not vanish.
 void add_extremes(HostTensor& gate) {
   const double extremes[] = {-1e4, -100, -88, -1e-6, 0, 1e-6, 88, 100, 1e4};
   for (std::int64_t i = 0; i < std::min<std::int64_t>(9, gate.elements()); ++i)
@@ -38,7 +38,7 @@ Problem forward_problem(std::int64_t T, std::int64_t F) {
   return p;
 }
 
-// In place, the gradients take the place of gate and up.
+// In place, the gradients overwrite gate and up.
 Problem backward_problem(std::int64_t T, std::int64_t F, bool in_place) {
   Problem p;
   p.input("dy", DType::kF32, {T, F});

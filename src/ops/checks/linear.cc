@@ -15,7 +15,7 @@ void check_weight(const ConstView& w_OI) {
 
 }  // namespace
 
-// Scratch is checked where it is shared out: what a call needs of it depends on its outputs.
+// Scratch is checked where it is used: how much a call needs depends on its outputs.
 void check(const Stream&, const LinearForward& args) {
   const Shape &x = args.x_RI.shape(), &w = args.w_OI.shape(), &y = args.y_RO.shape();
   const DType compute = args.x_RI.dtype();

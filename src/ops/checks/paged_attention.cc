@@ -5,7 +5,7 @@
 namespace longstride::ops {
 namespace {
 
-// Whether pages of that type and size hold what those of the keys and values do.
+// Whether `pages` have space for as many tokens as those of the keys and values.
 bool hold_tokens_of(const PagesView& kv, const PagesView& pages) {
   return pages.page_bytes >= kv.page_tokens * kv.token_stride() * size_of(pages.dtype);
 }
@@ -56,7 +56,7 @@ void check(const Stream& stream, const PagedAttentionBackward& a) {
   check_scratch(stream, a.q_THC, a.kv, a.scratch);
 }
 
-// Sizes alone: there is nothing that could not fit together.
+// Only sizes: nothing to be inconsistent.
 void check(const Stream&, const PagedAttentionReserve&) {}
 
 }  // namespace longstride::ops

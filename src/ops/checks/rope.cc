@@ -13,7 +13,7 @@ void check_tables(const ConstView& cos_TN, const ConstView& sin_TN, std::int64_t
            sin_TN.shape().to_string(), tokens, head_size);
 }
 
-// That tokens [begin, begin + T) of `x` fit the pages, and that those pages exist.
+// Checks that tokens [begin, begin + T) of `x` fit the pages, and that those pages exist.
 void check_pages(const PagesView& pages, const ConstView& x_TKC, const ConstView& other,
                  std::int64_t begin) {
   LS_CHECK(x_TKC.shape().rank() == 3 && other.shape() == x_TKC.shape() &&

@@ -1,4 +1,4 @@
-// How attention on the CPU is cut into tiles. The cut depends on shapes alone, never on threads or
+// How attention on the CPU is divided into tiles. Tiles depend on shapes alone, never on threads or
 // memory.
 #pragma once
 
@@ -14,15 +14,15 @@ namespace longstride::ops::cpu {
 
 inline constexpr float kLog2E = 1.44269504f;
 
-// Which keys of one KV page the queries of one query page see.
+// The keys of one KV page that the queries of one query page see.
 struct TileMask {
   std::int64_t keys = 0;                        // keys that exist in the page
   std::int64_t page_begin = 0;                  // global index of its first key
   std::int64_t first_query = 0;                 // global index of the first query
   const std::int64_t* first_visible = nullptr;  // of the query page's tokens
-  bool partial = false;                         // some (query, key) is hidden
+  bool partial = false;                         // some (query, key) pair is hidden
 
-  // Columns [first, last) that query `i` of the page sees.
+  // The columns [first, last) that query `i` of the page sees.
   std::pair<std::int64_t, std::int64_t> visible(std::int64_t i) const {
     const std::int64_t first = std::clamp<std::int64_t>(first_visible[i] - page_begin, 0, keys);
     const std::int64_t last = std::clamp<std::int64_t>(first_query + i + 1 - page_begin, 0, keys);
@@ -73,7 +73,7 @@ struct TilePlan {
   std::int64_t heads_of(std::int64_t tile) const {
     return std::min(heads_per_tile, group - tile % tiles_per_group * heads_per_tile);
   }
-  // The chunk's own last page may be short; nothing beyond it has been written.
+  // The chunk's last page may be partly filled; its other rows have not been written.
   std::int64_t keys_of(const VisitsView& v, std::int64_t kv_page) const {
     return std::min(page_tokens, v.chunk_begin + tokens - kv_page * page_tokens);
   }
@@ -86,8 +86,8 @@ struct TilePlan {
     return m;
   }
 
-  // The visits of a query page to pages of a segment, as indices into the lists. Where there are
-  // several segments, each but the last holds whole blocks of the row.
+  // The visits of a query page to pages of a segment, as indices into the lists. If there are
+  // several segments, all but the last contain whole blocks of pages.
   std::pair<std::int64_t, std::int64_t> visits_of(const VisitsView& v, std::int64_t query_page,
                                                   const KeySegment& segment) const {
     const std::int64_t begin = v.offsets[query_page], end = v.offsets[query_page + 1];
@@ -105,10 +105,9 @@ struct TilePlan {
   std::int64_t forward_scratch() const {                                  // per thread
     return tile_rows * (2 * head_size + block_pages * page_tokens + 2) + panel_scratch();
   }
-  // Backward: per thread the weights and their gradients of one tile and a page's keys and values;
-  // for all, head-major copies of
-  // q, dout and dq, the row sums of dout * out, and each tile's share of dk and dv for a segment of
-  // pages.
+  // Backward, per thread: one tile's weights and their gradients, and a page's keys and values.
+  // Shared: head-major copies of q, dout and dq, the row sums of dout * out, and each tile's share
+  // of dk and dv for a segment of pages.
   static constexpr std::int64_t kSegmentTokens = 1024;
   std::int64_t segment_pages() const {
     return std::max<std::int64_t>(1, kSegmentTokens / page_tokens);
@@ -127,7 +126,7 @@ inline float* kv_plane(const PagesView& pages, std::int64_t page, int which, std
   return reinterpret_cast<float*>(pages.plane(page, which)) + kv_head * pages.head_size;
 }
 
-// The same keys or values close together: rows that far apart would share a few sets of the cache.
+// Packs keys or values densely: rows `stride` apart would compete for a few sets of the cache.
 inline void pack_rows(const float* from, std::int64_t stride, std::int64_t rows, std::int64_t C,
                       float* to) {
   for (std::int64_t r = 0; r < rows; ++r)

@@ -11,7 +11,7 @@
 #include "base/thread_pool.h"
 #include "ops/cpu/blas_buffers.h"
 
-// OpenBLAS's own choice of kernels, run again by us. Absent in builds of OpenBLAS for one CPU only.
+// OpenBLAS's own kernel selection, which we run again. Absent in builds of OpenBLAS for one CPU.
 extern "C" {
 __attribute__((weak)) void gotoblas_dynamic_init(void);
 __attribute__((weak)) void gotoblas_dynamic_quit(void);
@@ -20,16 +20,16 @@ __attribute__((weak)) void gotoblas_dynamic_quit(void);
 namespace longstride::ops::cpu {
 namespace {
 
-// 0 for names not listed: the kernels for any x86-64, which OpenBLAS falls back to on CPUs younger
-// than itself.
+// 0 for other names: the generic x86-64 kernels that OpenBLAS falls back to on CPUs newer than
+// itself.
 int rank_of(const std::string& core) {
   if (core == "SkylakeX" || core == "Cooperlake" || core == "SapphireRapids") return 2;
   if (core == "Haswell" || core == "Zen" || core == "Excavator") return 1;
   return 0;
 }
 
-// OpenBLAS knows CPUs by their model number; one that is younger than the library gets kernels many
-// times slower than it could run. We go by features instead, unless the user has chosen.
+// OpenBLAS recognizes CPUs by model number; on a CPU newer than the library it picks kernels that
+// are many times too slow. We select by CPU features instead, unless the user has chosen.
 void choose_core() {
   openblas_set_num_threads(1);
   const std::string best = best_blas_core();

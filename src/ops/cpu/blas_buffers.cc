@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "base/sizes.h"
 
-// OpenBLAS's own. Absent in other libraries of its interface.
+// Internal functions of OpenBLAS. Absent in other BLAS libraries.
 extern "C" {
 __attribute__((weak)) void* blas_memory_alloc(int position);
 __attribute__((weak)) void blas_memory_free(void* buffer);
@@ -25,8 +25,8 @@ namespace {
 
 constexpr std::int64_t kBufferBytes = std::int64_t{128} << 20;  // BUFFER_SIZE of OpenBLAS on x86-64
 
-// When it is loaded, OpenBLAS starts a thread with a buffer for every core, and stops the program
-// where it cannot. We call it from threads of our own, so it needs none.
+// When it is loaded, OpenBLAS starts a thread with a buffer for every core, and ends the program if
+// it cannot. We call it from our own threads, so it needs none.
 void start_no_threads(int /*argc*/, char** /*argv*/, char** /*environment*/) {
   setenv("OPENBLAS_NUM_THREADS", "1", 1);
 }
@@ -84,7 +84,7 @@ void reserve_blas_buffers(int threads) {
   if (threads <= reserved) return;
   if (!system_gives(threads - reserved)) refuse(threads);
   if (blas_memory_alloc != nullptr && blas_memory_free != nullptr) {
-    // OpenBLAS keeps what it has got once. They are taken together, so that they are different.
+    // OpenBLAS keeps its buffers for reuse. Allocating all before freeing any makes them distinct.
     std::vector<void*> buffers;
     for (int i = 0; i < threads; ++i)
       if (void* buffer = blas_memory_alloc(0); buffer != nullptr) buffers.push_back(buffer);

@@ -1,12 +1,12 @@
-// The memory OpenBLAS works in: a large buffer for every thread that is in one of its calls. Where
-// the system refuses one, OpenBLAS asks again for ever, so we ask first.
+// OpenBLAS's working memory: a large buffer for every thread inside one of its calls. If the system
+// refuses one, OpenBLAS retries forever, so we allocate them in advance.
 #pragma once
 
 namespace longstride::ops::cpu {
 
-// Sees that so many threads can be in OpenBLAS at once, from now on; its buffers are address space,
-// which takes memory as it is used. From any thread; quick where that many are there already.
-// Throws Error, with the limit and what is needed, where the system refuses them.
+// Makes sure that this many threads can call OpenBLAS at once from now on. The buffers take address
+// space, and memory only as they are used. May be called from any thread; quick if they exist
+// already. Throws Error, with the limit and the need, if the system refuses them.
 void reserve_blas_buffers(int threads);
 
 }  // namespace longstride::ops::cpu

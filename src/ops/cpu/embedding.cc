@@ -46,7 +46,7 @@ void embedding_forward(Stream&, const EmbeddingForward& args) {
   });
 }
 
-// Cut by columns: pieces are of one size, whatever the tokens.
+// Split by columns, so that pieces have equal sizes whatever the tokens.
 void embedding_backward(Stream&, const EmbeddingBackward& args) {
   if (!args.dtable_VD.present()) return;
   check_groups(args);

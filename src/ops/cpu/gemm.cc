@@ -14,8 +14,8 @@ struct Block {
   std::int64_t m, n;
 };
 
-// Large blocks make fast calls, many blocks keep all cores busy. Against 512 x 512, a block of 256
-// x 512 costs about 4%, one of 256 x 256 8% and one of 128 x 256 15%.
+// Large blocks make calls efficient, many blocks keep all cores busy. Compared with 512 x 512, a
+// block of 256 x 512 costs about 4%, one of 256 x 256 8% and one of 128 x 256 15%.
 Block choose_block(std::int64_t m, std::int64_t n) {
   Block block{std::min(m, kMaxBlock), std::min(n, kMaxBlock)};
   while (true) {

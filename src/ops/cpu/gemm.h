@@ -1,5 +1,4 @@
-// A matrix product cut into fixed blocks of its result, each one call of sgemm, over the thread
-// pool.
+// A matrix product, split into fixed blocks of the result: one sgemm call each, on the thread pool.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +9,7 @@
 namespace longstride::ops::cpu {
 
 // Row-major C[m, n] = op(A) op(B) (+ C where `accumulate` is set) (+ bias[n] in every row, where it
-// is present). The blocks depend on m and n alone. Not to be called inside parallel_for.
+// is present). The blocks depend on m and n alone. Must not be called inside parallel_for.
 struct Gemm {
   Trans trans_a = Trans::kNo, trans_b = Trans::kNo;
   std::int64_t m = 0, n = 0, k = 0;

@@ -12,11 +12,11 @@
 namespace longstride::ops::cpu {
 namespace {
 
-// Rows of the vocabulary that are widened at a time, where the weight is not F32.
+// Rows of the vocabulary that are widened at a time if the weight is not F32.
 constexpr std::int64_t kVocabularyBlock = 4096;
 
-// Elements from one row of logits to the next. Vocabularies are often a power of two or nearly;
-// rows that far apart would all fall into the same few sets of the cache.
+// Elements from one row of logits to the next. Vocabularies are often nearly a power of two; rows
+// that far apart would all compete for the same few sets of the cache.
 std::int64_t row_stride(std::int64_t vocabulary) { return (vocabulary + 15) / 16 * 16 + 16; }
 
 }  // namespace
@@ -68,8 +68,8 @@ LS_SIMD_CLONES void multiply(float* x, std::int64_t n, float factor) {
   for (std::int64_t i = 0; i < n; ++i) x[i] *= factor;
 }
 
-// One row of logits; afterwards `logits` holds the row's gradient (p - onehot) * scale, where one
-// is wanted.
+// Processes one row of logits. If gradients are wanted, `logits` then holds the row's gradient,
+// (p - onehot) * scale.
 void cross_entropy_row(const LossHead& args, std::int64_t t, float* logits) {
   const std::int64_t V = args.w_VD.dim(0), target = args.targets_T.as<std::int32_t>()[t];
   float* loss = args.losses_T.as<float>() + t;
@@ -84,7 +84,7 @@ void cross_entropy_row(const LossHead& args, std::int64_t t, float* logits) {
   }
   const float top = largest(logits, V), wanted = logits[target];
   if (correct != nullptr) *correct = wanted == top && !contains(logits, target, top) ? 1 : 0;
-  // Short runs in float, their sums in double.
+  // Sums short runs in float, and their sums in double.
   constexpr std::int64_t kRun = 2048;
   double sum = 0;
   for (std::int64_t i = 0; i < V; i += kRun) {
@@ -98,8 +98,8 @@ void cross_entropy_row(const LossHead& args, std::int64_t t, float* logits) {
   }
 }
 
-// Calls f(begin, rows, weights) for blocks of the vocabulary with their weights as F32: all of it
-// at once where they are F32 already.
+// Calls f(begin, rows, weights) for blocks of the vocabulary with their weights as F32; a single
+// block if they are F32 already.
 template <class F>
 void for_vocabulary_blocks(const ConstView& w_VD, float* wide, const F& f) {
   const std::int64_t V = w_VD.dim(0);
@@ -118,7 +118,7 @@ void check_targets(const LossHead& args) {
     LS_CHECK(targets[t] < V, "target {} at {} of a vocabulary of {}", targets[t], t, V);
 }
 
-// Rows [begin, begin + rows).
+// Processes rows [begin, begin + rows).
 void loss_block(const LossHead& args, std::int64_t begin, std::int64_t rows) {
   const std::int64_t V = args.w_VD.dim(0), D = args.w_VD.dim(1);
   const float* x = args.x_TD.as<float>() + begin * D;

@@ -10,7 +10,7 @@
 namespace longstride::ops::cpu {
 namespace {
 
-// AdamW's factors as one element needs them, rounded once from double.
+// AdamW's per-element factors, rounded once from double.
 struct Factors {
   float grad_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, keep, step, root_scale, eps;
 };

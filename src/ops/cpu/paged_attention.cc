@@ -1,9 +1,9 @@
 // Paged attention on the CPU, forward: one task per (query page, tile of heads), streaming over the
 // visited pages with an online softmax. The backward pass is in paged_attention_backward.cc.
 //
-// Scores are kept in units of log 2, so that weights are powers of two: cheaper than exponentials.
-// A tile stacks the queries of a few heads that share a KV head, so that one matrix product serves
-// them all:
+// Scores are kept in units of log 2, because powers of two are cheaper than exponentials. A tile
+// stacks the queries of a few heads that share a KV head, so that one matrix product serves all of
+// them:
 //   M rows = heads of the tile x queries of the page   N keys of a block of pages   C head size
 #include "ops/paged_attention.h"
 
@@ -21,8 +21,8 @@ namespace {
 
 constexpr float kHidden = -std::numeric_limits<float>::infinity();
 
-// One row of the online softmax: scores become weights relative to the new maximum. Returns the
-// factor by which what was summed before must shrink.
+// One row of the online softmax: turns scores into weights relative to the new maximum. Returns the
+// factor by which earlier sums must be multiplied.
 LS_SIMD_CLONES float softmax_row(float* scores, std::int64_t n, float& maximum, float& sum) {
   float m = maximum;
 #pragma omp simd reduction(max : m)
@@ -51,8 +51,8 @@ void hide_columns(float* scores, std::int64_t stride, const TileMask& mask, std:
   }
 }
 
-// What is summed of a row: before the last segment, its sum lies in `sums`, its maximum where the
-// log-sum-exp goes, and its weighted values where the output goes.
+// A row's running softmax. Before the last segment, `sum` holds the sum of weights, `lse` the
+// maximum, and `out_C` the weighted values.
 struct Row {
   float *out_C, *lse, *sum;
 };
@@ -157,7 +157,7 @@ void paged_attention_forward(Stream&, const PagedAttentionForward& a) {
   const TilePlan plan(a.q_THC, a.kv);
   float* scratch = a.scratch.as<float>();
   const std::int64_t tasks = plan.query_pages * plan.tiles;
-  // Later query pages visit more: taking them first evens out the end.
+  // Later query pages visit more: starting with them balances the end.
   parallel_for(tasks, [&](std::int64_t i) {
     const std::int64_t task = tasks - 1 - i;
     forward_tile(a, plan, task / plan.tiles, task % plan.tiles,
@@ -172,7 +172,7 @@ std::int64_t paged_attention_scratch_elements(const PagedAttentionShape& s) {
 }
 
 KeyCut paged_attention_cut(const PagedAttentionPass& pass) {
-  // Whole blocks of a row's softmax, some chunks long.
+  // Whole blocks of pages, several chunks long.
   constexpr std::int64_t kChunks = 8;
   const TilePlan plan(pass.shape);
   const std::int64_t block = plan.block_pages * plan.page_tokens;

@@ -1,9 +1,9 @@
 // Paged attention on the CPU, backward: five matrix products per (tile, page).
 //
 // A task owns one tile of heads and walks a segment of KV pages, and for each the query pages that
-// visit it. So dq belongs to one task and grows in the order of KV pages; dk and dv grow in the
-// task's own share, and the shares of the tiles of one KV head are then added into the gradient
-// pages in the order of tiles; a BF16 page is rounded after the last of them.
+// visit it. So dq belongs to one task and accumulates in the order of KV pages. dk and dv
+// accumulate in the task's own share; the shares of a KV head's tiles are then added into the
+// gradient pages in the order of tiles. A BF16 page is rounded after the last of them.
 #include <cmath>
 
 #include "base/thread_pool.h"
@@ -47,7 +47,7 @@ LS_SIMD_CLONES void add_row(const bf16* from, std::int64_t n, float* to) {
   for (std::int64_t i = 0; i < n; ++i) to[i] += to_float(from[i]);
 }
 
-// to = from, elements [first, first + n) of a token's row.
+// to = from, rounded: elements [first, first + n) of a token's row.
 LS_SIMD_CLONES void round_row(const float* from, std::int64_t n, RowRounding row,
                               std::uint32_t first, bf16* to) {
 #pragma omp simd
@@ -208,7 +208,7 @@ class Backward {
                (j * 2 + which) * P * C;
       };
       if (a_.kv_gradient.dtype == DType::kBF16) {
-        // The sum grows in the first tile's share, in the order in which an F32 page would grow.
+        // Accumulates in the first tile's share, in the order of additions to an F32 page.
         const std::int64_t first = (which * plan_.kv_heads + kv_head) * C;
         bf16* to = reinterpret_cast<bf16*>(a_.kv_gradient.plane(page, 0)) + first;
         for (std::int64_t s = 0; s < keys; ++s, to += plan_.kv_stride) {

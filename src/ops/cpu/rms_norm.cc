@@ -10,7 +10,7 @@
 namespace longstride::ops::cpu {
 namespace {
 
-// Rows per block: fixed by the shape alone. Short rows (one head each) make larger blocks.
+// Rows per block, from the shape alone. Short rows (one head each) make larger blocks.
 std::int64_t block_rows(std::int64_t n) {
   return std::clamp<std::int64_t>(32768 / std::max<std::int64_t>(n, 1), 16, 256);
 }
@@ -108,7 +108,7 @@ void rms_norm_backward(Stream&, const RmsNormBackward& args) {
         along[r - begin] += sum_of_products3(dy + at, w, x + at, n);
       }
     }
-    // The part of the gradient along x, which the normalisation takes out.
+    // The component of the gradient along x, which the normalisation removes.
     for (std::int64_t i = 0; i < end - begin; ++i) {
       along[i] *= scale[i] * scale[i] * scale[i] / static_cast<float>(N);
     }
@@ -123,7 +123,7 @@ void rms_norm_backward(Stream&, const RmsNormBackward& args) {
     }
   });
 
-  // The blocks' sums are made in any case: dx keeps its bits, and they cost next to nothing.
+  // The blocks' sums are computed even without dw: so dx has the same bits, and they cost little.
   if (!args.dw_N.present()) return;
   float* dw = args.dw_N.as<float>();
   parallel_for(pieces_of(N, kColumns), [&](std::int64_t piece) {

@@ -11,9 +11,9 @@ namespace longstride::ops::cpu {
 namespace {
 
 constexpr std::int64_t kTokens = 16;         // tokens per piece of work
-constexpr std::int64_t kMaxHeadSize = 1024;  // of a head that is rotated on the stack
+constexpr std::int64_t kMaxHeadSize = 1024;  // a head is rotated on the stack
 
-// One head: pair (i, i + half) turns by the token's angle i; back where sign is -1. y may be x.
+// Rotates one head: pair (i, i + half) by the token's angle i, or back if sign is -1. y may be x.
 LS_SIMD_CLONES void rotate(const float* x, const float* cos, const float* sin, float sign,
                            std::int64_t half, float* y) {
 #pragma omp simd
@@ -42,8 +42,7 @@ void rope_tables(Stream&, const RopeTables& args) {
     const std::int64_t end = std::min(T, (piece + 1) * kTokens);
     for (std::int64_t t = piece * kTokens; t < end; ++t) {
       for (std::int64_t i = 0; i < N; ++i) {
-        // The product is rounded, to 1e-7 radians at position 2^30; `rest` is what the rounding
-        // took away.
+        // The product is rounded, to 1e-7 radians at position 2^30; `rest` is the rounding error.
         const auto position = static_cast<double>(positions[t]);
         const double angle = position * frequencies[i];
         const double rest = std::fma(position, frequencies[i], -angle);

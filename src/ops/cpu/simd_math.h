@@ -7,9 +7,9 @@
 #include <limits>
 
 // LS_SIMD_CLONES before a function compiles it for AVX-512, for AVX2 with FMA and for any CPU; the
-// loader picks one. The loops must stand in the function itself or in inline functions that it
-// calls: lambdas are not cloned. Empty where the toolchain has no such clones, and under
-// sanitizers, which start too late for the loader's choice.
+// loader picks one. The loops must be in the function itself or in inline functions that it calls:
+// lambdas are not cloned. Empty if the toolchain has no such clones, and under sanitizers, which
+// start too late for the loader's choice.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define LS_SIMD_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
@@ -37,7 +37,7 @@ inline float exp_approx(float x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * (r * r) + r + 1.0f;
-  // Times 2^n by adding to the exponent; the two selects discard it where it makes no sense.
+  // Multiplies by 2^n by adding to the exponent; the two selects discard the result out of range.
   const std::uint32_t bits =
       std::bit_cast<std::uint32_t>(p) + (std::bit_cast<std::uint32_t>(t) << 23);
   const float y = x < kSmallest ? 0.0f : std::bit_cast<float>(bits);
@@ -45,7 +45,7 @@ inline float exp_approx(float x) {
 }
 
 // 2^x within 2 ulp for x <= 127; anything below -126 (where floats would be subnormal), -inf too,
-// gives 0. Leaner than exp_approx: for softmax, whose base is a free choice and whose arguments are
+// gives 0. Cheaper than exp_approx: for softmax, which may use any base and whose arguments are
 // never large.
 inline float exp2_approx(float x) {
   constexpr float kRound = 12582912.0f;

@@ -6,7 +6,7 @@
 #include "ops/cpu/blas.h"
 
 #if defined(__x86_64__)
-// g++ 12 takes the placeholders inside of these intrinsics for uninitialized variables.
+// g++ 12 mistakes the placeholders inside these intrinsics for uninitialized variables.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -109,7 +109,7 @@ LS_AVX512 void avx512_product(const SmallProduct& p) {
   }
 }
 
-// A tile of 16 by 16, in registers: pairs, fours, then halves and quarters change places.
+// Transposes a tile of 16 by 16 in registers: exchanges pairs, fours, then halves and quarters.
 LS_AVX512 void transpose_tile(const float* from, std::int64_t from_stride, float* to,
                               std::int64_t to_stride) {
   __m512 r[16], t[16];

@@ -1,5 +1,5 @@
-// Matrix products of the sizes that attention is made of: a few hundred rows and columns, where a
-// BLAS call spends its time on packing. Without AVX-512 they go to the BLAS all the same.
+// Matrix products of the sizes that attention needs: a few hundred rows and columns, where a BLAS
+// call spends its time on packing. Without AVX-512 they still go to the BLAS.
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,7 @@ LS_SIMD_CLONES void widen_f16(const f16* x, std::int64_t n, float* out) {
   for (std::int64_t i = 0; i < n; ++i) {
     const std::uint32_t sign = (x[i].bits & 0x8000u) << 16;
     const std::uint32_t magnitude = x[i].bits & 0x7fffu;
-    // The exponent moves by 112; subnormals become normal in the multiplication of whole numbers.
+    // The exponent's bias grows by 112; subnormals become normal by multiplying an integer.
     const std::uint32_t normal = (magnitude << 13) + (112u << 23);
     const auto subnormal = std::bit_cast<std::uint32_t>(
         static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1.0p-24f);
@@ -46,10 +46,10 @@ LS_SIMD_CLONES void narrow_f16(const float* in, std::int64_t n, f16* y) {
     const std::uint32_t sign = (u >> 16) & 0x8000u, magnitude = u & 0x7fffffffu;
     const std::uint32_t normal =
         (magnitude + 0xfffu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13;
-    // Adding 0.5 lets the adder round to multiples of 2^-24, the step of subnormals.
+    // Adding 0.5 makes the adder round to multiples of 2^-24, the step of subnormals.
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u;
-    // Selected with masks: written as conditions, the compiler makes branches of them.
+    // Selects with masks, because the compiler turns conditions into branches.
     const std::uint32_t small = 0u - static_cast<std::uint32_t>(magnitude < 0x38800000u);
     const std::uint32_t large = 0u - static_cast<std::uint32_t>(magnitude >= 0x477ff000u);
     const std::uint32_t nan = 0u - static_cast<std::uint32_t>(magnitude > 0x7f800000u);

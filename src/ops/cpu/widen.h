@@ -1,5 +1,5 @@
-// Between stored types (F32, BF16, F16) and float, a run of elements at a time. One thread;
-// vectorised.
+// Converts runs of elements between stored types (F32, BF16, F16) and float. Single-threaded unless
+// stated otherwise; vectorised.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ void narrow(const float* in, std::int64_t n, const View& y, std::int64_t begin);
 // All elements of `x`, over the thread pool.
 void widen_all(const ConstView& x, float* out);
 
-// Elementwise work is cut into pieces of this many elements.
+// Elementwise work is split into pieces of this many elements.
 constexpr std::int64_t kPiece = 16384;
 
 constexpr std::int64_t pieces_of(std::int64_t n, std::int64_t piece = kPiece) {

@@ -1,5 +1,5 @@
-// Fused attention by cuDNN over one contiguous run of keys and values in BF16, grouped heads
-// natively. Execution plans are made when their shape is met, and the last few hundred are kept.
+// Fused attention by cuDNN over one contiguous run of keys and values in BF16, with native support
+// of grouped heads. Execution plans are made on demand; the few hundred used last are kept.
 //   T queries   S keys   H query heads   K KV heads   C head size
 #pragma once
 
@@ -12,17 +12,17 @@
 
 namespace longstride::ops::cuda {
 
-// Keys and values of token s lie at k + s * kv_stride and v + s * kv_stride, [K, C] each; q, out
+// Keys and values of token s are at k + s * kv_stride and v + s * kv_stride, [K, C] each; q, out
 // and their gradients are [T, H, C]; lse is [H, T].
 struct RunShape {
   std::int64_t tokens = 0, keys = 0, query_heads = 0, kv_heads = 0, head_size = 0, kv_stride = 0;
-  bool causal = false;  // the last query sees the last key, each one before it one less
+  bool causal = false;  // the last query sees all keys, each earlier query one key less
   float scale = 1.0f;
 
   auto operator<=>(const RunShape&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
-// Exact: the same bits every time, for some speed.
+// Exact: the same bits every time, at some cost in speed.
 enum class Pass : std::uint8_t { kForward, kExactBackward, kFastBackward };
 
 struct RunForward {
@@ -33,13 +33,14 @@ struct RunForward {
 
 struct RunBackward {
   const void *q = nullptr, *k = nullptr, *v = nullptr, *out = nullptr, *dout = nullptr;
-  const float* lse = nullptr;  // over all keys that the queries see, not this run's alone
-  void *dq = nullptr, *dk = nullptr, *dv = nullptr;  // =; dk and dv lie as k and v do
+  const float* lse = nullptr;  // over all keys that the queries see, not only this run's
+  void *dq = nullptr, *dk = nullptr, *dv = nullptr;  // =; dk and dv have the layout of k and v
 };
 
 // "9.19.0", or "none".
 std::string cudnn_version();
 
+// Not thread-safe: the stream's thread owns it.
 class CudnnAttention {
  public:
   explicit CudnnAttention(Stream& stream);
@@ -47,13 +48,13 @@ class CudnnAttention {
   CudnnAttention& operator=(const CudnnAttention&) = delete;
   ~CudnnAttention();
 
-  // Whether cuDNN takes this shape; its plan is made, and the workspace grows to what it needs.
+  // Whether cuDNN supports this shape. If so, makes its plan and grows the workspace as it needs.
   bool supports(const RunShape& shape, Pass pass);
   void forward(const RunShape& shape, const RunForward& args);
   void backward(const RunShape& shape, const RunBackward& args, Pass pass);
-  // Bytes of the workspace that the plans made so far share.
+  // Bytes of the workspace that all plans share.
   std::int64_t workspace_bytes() const;
-  // So far, those that were dropped since included.
+  // All plans made so far, dropped ones included.
   std::int64_t plans_made() const;
 
  private:

@@ -1,5 +1,5 @@
-// For how many queries cuDNN is asked. It prepares some 40 ms for every length it has not met, and
-// sequences that are not packed end anywhere: other lengths are filled up to few.
+// How many queries cuDNN is given. It takes some 40 ms to prepare for each new length, and
+// sequences that are not packed end anywhere, so odd lengths are padded to one of a few.
 #pragma once
 
 #include <algorithm>
@@ -10,19 +10,19 @@ namespace longstride::ops::cuda {
 
 inline constexpr std::int64_t kFewQueries = 256, kQueryMultiple = 1024;
 
-// The length that any number of queries is filled up to.
+// The length that any number of queries is padded to.
 constexpr std::int64_t filled_up(std::int64_t queries) {
   return queries <= kFewQueries ? kFewQueries
                                 : (queries + kQueryMultiple - 1) / kQueryMultiple * kQueryMultiple;
 }
 
-// The chunks of a sequence of full length are computed as they are. Plain data.
+// The chunks of a full-length sequence are not padded. Not thread-safe.
 class QueryLengths {
  public:
-  // A full chunk and the last one of a full sequence; those said before are forgotten, so that a
-  // run's arithmetic does not depend on what the process did before it.
+  // Sets the lengths of a full chunk and of the last chunk of a full sequence. Replaces earlier
+  // ones, so that a run's arithmetic does not depend on what the process did before.
   void expect(std::int64_t chunk, std::int64_t last) { expected_ = {chunk, last}; }
-  // Never less than `queries`, nor more than filled_up says.
+  // At least `queries`, at most filled_up(queries).
   std::int64_t of(std::int64_t queries) const {
     std::int64_t length = filled_up(queries);
     for (const std::int64_t expected : expected_)

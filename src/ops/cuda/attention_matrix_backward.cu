@@ -1,6 +1,6 @@
 // Attention backward on the matrix units: statistics of the queries, then dq, then dk and dv. The
-// weights are computed twice, once by the owners of queries and once by those of keys: sums that
-// cross blocks would need atomics, and their bits would not repeat.
+// weights are computed twice, once by the blocks that own queries and once by those that own keys:
+// sums across blocks would need atomics, and their bits would not repeat.
 #include <cmath>
 
 #include "ops/cuda/attention_matrix.h"
@@ -9,7 +9,7 @@
 namespace longstride::ops::cuda {
 namespace {
 
-constexpr int kThreads = 256, kLanes = 16;  // lanes of a query
+constexpr int kThreads = 256, kLanes = 16;  // lanes per query
 
 __global__ void __launch_bounds__(kThreads)
     statistics_kernel(AttentionSizes z, const bf16* out_THC, const bf16* dout_THC,

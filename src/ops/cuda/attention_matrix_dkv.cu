@@ -4,10 +4,10 @@
 //   kKeys keys of a block, kM blocks of 16 in each pair of warps   kQueries queries of a tile
 //
 // Two warps work on the same keys. The first computes the weights and dv, the second the gradients
-// of the weights and dk: two products each, of the same shapes. So each holds one accumulator, and
-// has room for 32 keys instead of 16, which halves what is read from shared memory. The weights
-// pass from the first to the second. Products are transposed (keys by queries), so that they are
-// left operands as they stand.
+// of the weights and dk: two products each, of the same shapes. So each holds one accumulator and
+// has registers for 32 keys instead of 16, which halves the reads from shared memory. The first
+// passes the weights to the second. Products are transposed (keys by queries), so that they can be
+// left operands unchanged.
 #include <cmath>
 
 #include "ops/cuda/attention_matrix_backward.cuh"
@@ -31,14 +31,14 @@ struct DkvTiles {
                        kBytes = kRows + 2 * kRowBytes;
 };
 
-// Where the queries of a stage stand.
+// Positions of the queries of a stage.
 struct StagePlace {
   int shift;  // position of the first one, relative to the block's first key
   int queries;
 };
 
-// The tiles of queries that see some key of a block: [begin, end) of the tiles of all query pages
-// that visit its page, counted through.
+// The tiles of queries that see some key of a block: [begin, end) in the numbering of the tiles of
+// all query pages that visit its page.
 struct QueryRun {
   const std::int32_t* pages;
   int begin, end;
@@ -148,13 +148,13 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
   for (int step = 0; step < steps; ++step) {
     const int stage = step % 2;
     wait_for_copies();
-    __syncthreads();  // the stage is full, and everybody has left the other one and `passed`
+    __syncthreads();  // the stage is full, and no warp reads the other one or `passed` any more
     const StagePlace place = next;
     if (step + 1 < steps) next = load(step + 1, stage ^ 1);
     const std::byte* const rows = shared + Tiles::kRows + stage * Tiles::kRowBytes;
     const auto* statistics = reinterpret_cast<const QueryStatistics*>(rows);
     const auto* first_visible = reinterpret_cast<const std::int64_t*>(rows + kQueries * 8);
-    // Both warps of a pair decide the same.
+    // Both warps of a pair take the same branch.
     if (own_begin >= own_end || own_begin >= place.shift + place.queries ||
         key + own_end <= first_visible[0])
       continue;

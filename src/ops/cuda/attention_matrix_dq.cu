@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2) dq_kernel(MatrixBackward
   clear(dq);
   for (int stage = 0; key < run.end; key += kKeys, stage ^= 1) {
     wait_for_copies();
-    __syncthreads();  // the stage is full, and everybody has left the other one
+    __syncthreads();  // the stage is full, and no warp reads the other one any more
     if (key + kKeys < run.end) load(key + kKeys, stage ^ 1);
     const int* at = positions + stage * kKeys;
     if (!own.see_any<kKeys>(at, first)) continue;
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2) dq_kernel(MatrixBackward
     }
     add_weighted_rows<kC>(gradients, k, lane_offset, dq);
   }
-  // Where no key was seen, q may still be on its way to the rows that the results pass through.
+  // If no key was seen, copies of q may still be in flight to the rows that the results go through.
   wait_for_copies();
   __syncthreads();
 

@@ -1,6 +1,6 @@
 // Attention forward on the matrix units: a block owns a tile of queries of one head, each warp some
-// of its rows, and walks the keys that the tile sees; the softmax goes along (running maximum and
-// sum). The next keys come in while the present ones are worked on.
+// of its rows, and walks the keys that the tile sees with an online softmax (running maximum and
+// sum). The next keys are copied while the current ones are processed.
 //   kRows queries of a tile, kM blocks of 16 in each warp   kKeys keys of a tile
 #include <cmath>
 
@@ -21,7 +21,7 @@ struct ForwardTiles {
                        kBytes = kFirst + kRows * 4;
 };
 
-// Largest product and sum of weights of the rows of a lane; the sum is over its own columns.
+// The largest product and the sum of weights of a lane's rows; the sum is over its own columns.
 template <int kM>
 struct RunningSoftmax {
   float top[kM][2], sum[kM][2];
@@ -31,7 +31,7 @@ struct RunningSoftmax {
     for (int m = 0; m < kM; ++m) top[m][0] = top[m][1] = -INFINITY, sum[m][0] = sum[m][1] = 0.0f;
   }
 
-  // Turns products into weights relative to the new maximum, and shrinks what was summed before.
+  // Turns products into weights relative to the new maximum, and rescales earlier sums.
   template <int kN, int kColumns>
   __device__ __forceinline__ void add(float scale_log2, float (&s)[kM][kN][4],
                                       float (&out)[kM][kColumns][4]) {
@@ -55,7 +55,7 @@ struct RunningSoftmax {
         for (int n = 0; n < kColumns; ++n)
           out[m][n][2 * half] *= shrink, out[m][n][2 * half + 1] *= shrink;
       }
-      // In the order in which the weights are wanted next.
+      // In the order in which the weights are used next.
 #pragma unroll
     for (int n = 0; n < kN; ++n)
 #pragma unroll
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
     forward_kernel(AttentionSizes z, const bf16* q_THC, DevicePages kv, DeviceVisits visits,
                    bf16* out_THC, float* lse_HT) {
   constexpr int kC = Tiles::kC, kM = Tiles::kM, kKeys = Tiles::kKeys;
-  // Heads that share keys stand side by side; tiles of late queries see most and come first.
+  // Heads that share keys are adjacent; tiles of late queries see the most keys and come first.
   const int head = static_cast<int>(blockIdx.x) % z.H,
             tiles = (z.P + Tiles::kRows - 1) / Tiles::kRows;
   const int tile = static_cast<int>((gridDim.x - 1 - blockIdx.x) / z.H);
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
   RunningSoftmax<kM> softmax;
   for (int stage = 0; key < run.end; key += kKeys, stage ^= 1) {
     wait_for_copies();
-    __syncthreads();  // the stage is full, and everybody has left the other one
+    __syncthreads();  // the stage is full, and no warp reads the other one any more
     if (key + kKeys < run.end) load(key + kKeys, stage ^ 1);
     const int* at = positions + stage * kKeys;
     if (!own.see_any<kKeys>(at, first)) continue;
@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
     }
     add_weighted_rows<kC>(weights, v, lane_offset, out);
   }
-  // Where no key was seen, q may still be on its way to the rows that the results pass through.
+  // If no key was seen, copies of q may still be in flight to the rows that the results go through.
   wait_for_copies();
   __syncthreads();
 

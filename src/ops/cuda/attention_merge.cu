@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kThreads) add_dq_kernel(AddDq a) {
 }
 
 __global__ void __launch_bounds__(kThreads) hide_kernel(HideQueries a) {
-  // Not infinity, which some kernels take for the mark of a row without keys.
+  // Not infinity, by which some kernels recognize a row without keys.
   constexpr float kHides = 1e30f;
   const std::int64_t i = global_thread(), query = i % a.to_tokens;
   if (i < a.to_tokens * a.heads)

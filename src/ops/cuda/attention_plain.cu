@@ -1,7 +1,7 @@
 // Plain paged attention. Forward and dq: a block owns a tile of queries of one head and walks the
 // visited pages in order. dk and dv: a block owns a tile of keys of one KV head and walks the heads
 // of its group and the query pages that visit it, in order, then adds into the gradient page once.
-// So nothing is added by two blocks, and the order is that of the lists.
+// So no sum crosses blocks, and the order of additions is that of the lists.
 //   M queries of a tile   N keys of a tile   C head size   P tokens of a page
 #include "ops/cuda/attention_plain.h"
 
@@ -286,7 +286,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Launches a kernel with `tiles` tiles and `squares` score tiles of shared memory.
+// Launches a kernel with `floats` floats of shared memory.
 template <class Kernel, class... Args>
 void launch(Kernel kernel, dim3 grid, std::int64_t floats, cudaStream_t stream, Args... args) {
   const auto bytes = static_cast<int>(floats * 4);
@@ -306,7 +306,7 @@ Sizes sizes_of(const ConstView& q_THC, const PagesView& kv, float scale) {
   return z;
 }
 
-// Calls f(std::integral_constant<int, tile>): large tiles where shared memory has room for them.
+// Calls f(std::integral_constant<int, tile>): large tiles if they fit into shared memory.
 template <class F>
 void dispatch_tile(std::int64_t head_size, const F& f) {
   if (head_size <= 128)

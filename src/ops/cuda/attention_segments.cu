@@ -2,15 +2,15 @@
 //   T queries   H query heads   K KV heads   C head size   S keys of a segment
 //   Q queries that cuDNN is given
 //
-// Where Q is more than T (attention_lengths.h), cuDNN gets copies of q, out and their gradient that
-// are filled up with rows of zeros, the log-sum-exp of those rows so large that their weights are
-// zero, and as many more keys of the chunk, all zeros, which the causal mask hides from the T.
+// If Q is more than T (attention_lengths.h), cuDNN gets copies of q, out and their gradients that
+// are padded with rows of zeros. The log-sum-exp of those rows is so large that their weights are
+// zero, and the chunk's keys are padded by as many zeros, which the causal mask hides from the T.
 //
-// Where documents begin within the chunk, only its first queries see what is before it. cuDNN
-// computes the segments of that for all queries, so that shapes do not depend on where documents
-// begin, and the others' results are left out; the chunk's own keys go to our matrix kernels. So do
-// the first keys of a document that began before the chunk, up to where a segment of an even length
-// can begin.
+// If documents begin within the chunk, only its first queries see keys before it. cuDNN computes
+// those segments for all queries, so that shapes do not depend on where documents begin, and the
+// other queries' results are ignored; our matrix kernels compute the chunk's own keys. They also
+// compute the first keys of a document that began before the chunk, up to where a segment of an
+// even length can begin.
 #include "ops/cuda/attention_segments.h"
 
 #include <algorithm>
@@ -35,9 +35,9 @@ using longstride::cuda::cuda_stream;
 constexpr int kThreads = 256;
 constexpr int kWide = vector_width<bf16>;
 
-// Pages to or from a contiguous run that holds the same elements in the same order. One block row
-// (blockIdx.y) per page, the last page cut at `elements` of the run. Calls f(element, its index in
-// the page, in the run).
+// Walks pages alongside a contiguous run that holds the same elements in the same order: one row of
+// blocks (blockIdx.y) per page, the last page cut at `elements` of the run. Calls f(element, its
+// index in the page, its index in the run).
 template <class Page, class F>
 __device__ void for_page_elements(std::byte* base, const std::int32_t* slots,
                                   std::int64_t page_bytes, std::int64_t page_elements,
@@ -66,7 +66,7 @@ struct RunRounding {
   unsigned page_tokens, row_elements;  // of a page; of a token's keys and values
 };
 
-// pages += run. Heads are multiples of kWide elements, so an access lies in one row.
+// pages += run. Heads are multiples of kWide elements, so an access stays within one row.
 template <class G>
 __global__ void __launch_bounds__(kThreads)
     add_to_pages_kernel(std::byte* base, const std::int32_t* slots, std::int64_t page_bytes,
@@ -102,7 +102,7 @@ bool contiguous(const PagesView& pages, std::int64_t first, std::int64_t end) {
   return true;
 }
 
-// What a call needs of its shapes, scratch and stream.
+// A call's shapes, scratch and stream.
 class Call {
  public:
   Call(Stream& stream, const ConstView& q_THC, const PagesView& kv, const VisitsView& visits,
@@ -146,7 +146,7 @@ class Call {
   cudaStream_t handle() const { return stream_.handle(); }
   CudnnAttention& cudnn() const { return cudnn_; }
 
-  // Keys of zeros behind the segment's.
+  // Keys of zeros after the segment's.
   std::int64_t zero_keys(const KeySegment& s) const { return s.last ? Q - T : 0; }
   RunShape shape(const KeySegment& s) const {
     return {.tokens = Q,
@@ -159,7 +159,8 @@ class Call {
             .scale = scale_};
   }
   bool supported(Pass pass) const {
-    // Where documents begin and little is before the chunk, one call of our kernels does it all.
+    // If documents begin within the chunk and all keys are one segment, our kernels do it in one
+    // call.
     bool good = !documents || !segments_.front().is_all();
     for (const KeySegment& s : segments_) {
       if (is_ours(s)) continue;
@@ -172,7 +173,7 @@ class Call {
     return good;
   }
 
-  // x, or a copy of its own that is filled up.
+  // x, or a padded copy of it.
   const bf16* filled(const ConstView& x_THC, std::size_t copy) const {
     if (Q == T) return x_THC.as<bf16>();
     bf16* const to = filled_[copy];
@@ -184,13 +185,13 @@ class Call {
 
   // Whether our kernels compute the segment.
   bool is_ours(const KeySegment& s) const { return s.uneven || (documents && s.last); }
-  // Queries that see some of the segment, and those that have a sum from the segments before it.
+  // Queries that see keys of the segment, and those that have a sum from earlier segments.
   std::int64_t queries_of(const KeySegment& s) const { return s.last ? T : visits_.dense.queries; }
   std::int64_t queries_before(const KeySegment& s) const {
     return s.first ? 0 : visits_.dense.queries;
   }
 
-  // The call for such a segment: its results go where cuDNN's go.
+  // The call of our kernels for such a segment; its results go where cuDNN's go.
   template <class Args>
   Args ours(const Args& all, const KeySegment& s, SegmentVisits& visits) const {
     if (s.uneven)
@@ -203,7 +204,7 @@ class Call {
     return call;
   }
 
-  // The segment's keys, one after another; its values follow each key.
+  // The segment's keys, contiguous, each followed by its value.
   const bf16* keys(const KeySegment& s) const {
     const std::int64_t P = kv_.page_tokens, first = s.begin / P, end = ceil_div(s.end, P);
     const std::int64_t skipped = s.begin % P * kv_.token_stride();
@@ -218,15 +219,15 @@ class Call {
     zero(staged_ + elements, zeros);
     return staged_ + skipped;
   }
-  // Where the segment's key gradients go: the run that add_gradients adds, from the page's start
-  // on.
+  // Where the segment's key gradients go, within the run that add_gradients adds, which starts with
+  // a page.
   bf16* gradients_of(const KeySegment& s) const {
     return gradients + s.begin % kv_.page_tokens * kv_.token_stride();
   }
   void add_gradients(const KeySegment& s, const PagesView& to, std::uint64_t rounding) const {
     const std::int64_t P = kv_.page_tokens, first = s.begin / P, end = ceil_div(s.end, P);
     const std::int64_t skipped = s.begin % P * kv_.token_stride();
-    // The keys before the segment's first in its first page get nothing.
+    // Keys of the first page before the segment get no gradient.
     zero(gradients, skipped);
     const std::int64_t elements = (s.end - first * P) * kv_.token_stride();
     const dim3 grid = page_grid(end - first, P * kv_.token_stride());
@@ -259,8 +260,8 @@ class Call {
 
  public:
   const std::int64_t T, H, C, Q;
-  const bool documents;      // begin within the chunk
-  float *sum, *partial_lse;  // of results that are merged
+  const bool documents;      // documents begin within the chunk
+  float *sum, *partial_lse;  // of merged results
   bf16 *partial, *gradients;
 };
 
@@ -268,7 +269,7 @@ class Call {
 
 std::int64_t segmented_attention_scratch_elements(const PagedAttentionShape& s) {
   const std::int64_t most = filled_up(s.tokens), rows = most * s.query_heads,
-                     // Staged runs begin with their first page.
+                     // Staged runs start with a whole page.
       run = (kSegmentTokens + most + s.page_tokens) * 2 * s.kv_heads * s.head_size;
   return floats_for(s.tokens * s.query_heads * s.head_size, DType::kF32) +
          4 * floats_for(rows * s.head_size, DType::kBF16) + floats_for(rows, DType::kF32) +

@@ -1,11 +1,11 @@
-// What the attention kernels for matrix units share: tiles of queries, the keys that such a tile
-// sees, their way into shared memory, the mask, and the way of results back.
+// Shared parts of the attention kernels for matrix units: tiles of queries, the keys that such a
+// tile sees, copying them to shared memory, the mask, and storing results.
 //   T tokens of a chunk   H query heads   K key/value heads   C head size   P tokens of a page
-//   kC head size of a kernel: C or the next larger one, columns from C on are zeros
+//   kC head size of a kernel: C or the next larger one; columns from C on are zeros
 //
-// The pages that a query page visits are taken as one run of keys: key j of the run is row j % P of
-// the list's page j / P. Tiles of keys are cut from the run, so they may span pages. Positions of
-// keys ascend along a run, and what a tile of queries sees is one range of it.
+// The pages that a query page visits are treated as one run of keys: key j of the run is row j % P
+// of the list's page j / P. Tiles of keys are cut from the run, so they may span pages. Positions
+// of keys ascend along a run, and a tile of queries sees one range of it.
 #pragma once
 
 #include <climits>
@@ -34,7 +34,7 @@ struct AttentionSizes {
 struct QueryTile {
   int page;
   std::int64_t first;  // index in the chunk
-  int rows;            // not positive for a tile behind the last query
+  int rows;            // not positive for a tile beyond the last query
   static __device__ __forceinline__ QueryTile of(const AttentionSizes& z, int page, int tile,
                                                  int max_rows) {
     const std::int64_t begin = std::int64_t{page} * z.P, end = min(begin + z.P, z.T);
@@ -61,7 +61,7 @@ struct KeyRun {
     const std::int64_t from = visits.first_visible[query.first], last = run.origin + query.rows - 1;
     while (count > 0 && std::int64_t{run.pages[count - 1]} * z.P > last) --count;
     if (count == 0) return run;
-    // Lists begin with a page that their first query sees, so the search is mostly over at once.
+    // Lists begin with a page that their first query sees, so the search usually ends at once.
     int low = 0, high = count;
     for (int middle = 0; low < high; middle = (low + high) / 2) {
       if ((run.pages[middle] + std::int64_t{1}) * z.P <= from)
@@ -80,7 +80,7 @@ struct KeyRun {
   }
 };
 
-// The threads of a block over a tile: each takes one piece of every kDown-th row.
+// How the threads of a block copy a tile: each copies one piece of every kDown-th row.
 template <int kC>
 struct CopyLayout {
   static constexpr int kAcross = kC <= 64 ? 8 : kC <= 128 ? 16 : 32;
@@ -92,7 +92,7 @@ struct CopyLayout {
   }
 };
 
-// Copies kRows rows into a tile; row_at(row) is where a row begins. Rows from `rows` on and columns
+// Copies kRows rows into a tile; row_at(row) is the start of a row. Rows from `rows` on and columns
 // from C on become zeros.
 template <int kC, int kRows, class RowAt>
 __device__ __forceinline__ void copy_rows_async(std::uint32_t to, int rows, int C,
@@ -133,8 +133,8 @@ __device__ __forceinline__ E* plane_of(const DevicePages& pages, std::int64_t pa
          (plane * pages.kv_heads + kv_head) * pages.head_size;
 }
 
-// Copies keys [first, first + kKeys) of a run, first a multiple of kKeys, and their values; and
-// notes their positions: INT_MAX for keys behind the run's end, which nobody sees.
+// Copies keys [first, first + kKeys) of a run, first a multiple of kKeys, and their values. Stores
+// their positions: INT_MAX for keys beyond the run's end, which no query sees.
 template <int kC, int kKeys>
 __device__ __forceinline__ void copy_keys_async(const AttentionSizes& z, const DevicePages& kv,
                                                 const KeyRun& run, int first, int kv_head,
@@ -209,9 +209,8 @@ __device__ __forceinline__ void mask_scores(const int* positions, const int* fir
     }
 }
 
-// Writes the first `rows` rows of x, each times its factor, as BF16 to rows `stride` apart. They
-// pass through `tile`, the warp's own kM * 16 rows of shared memory, to be written 16 bytes at a
-// time.
+// Writes the first `rows` rows of x, each times its factor, as BF16 to rows `stride` apart. They go
+// through `tile`, the warp's own kM * 16 rows of shared memory, so that writes are 16 bytes wide.
 template <int kC, int kM>
 __device__ __forceinline__ void store_rows(const float (&x)[kM][kC / 8][4],
                                            const float (&factor)[kM][2], std::byte* tile, bf16* to,
@@ -242,7 +241,7 @@ __device__ __forceinline__ void store_rows(const float (&x)[kM][kC / 8][4],
 inline AttentionSizes attention_sizes(const ConstView& q_THC, const PagesView& kv, float scale) {
   LS_CHECK(kv.head_size % 8 == 0 && kv.dtype == DType::kBF16, "heads of {}, pages of {}",
            kv.head_size, name_of(kv.dtype));
-  LS_CHECK(scale > 0, "scale {}", scale);  // or the largest product were not the largest score
+  LS_CHECK(scale > 0, "scale {}", scale);  // the largest product must be the largest score
   LS_CHECK(aligned({q_THC.data(), kv.base}) && kv.page_bytes % 16 == 0, "pages of {} bytes",
            kv.page_bytes);
   return {q_THC.dim(0),

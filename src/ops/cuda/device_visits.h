@@ -1,4 +1,4 @@
-// Page table and visit lists of a call in device memory, for kernels that walk them.
+// The page table and visit lists of a call in device memory, for kernels that walk them.
 #pragma once
 
 #include "device/cuda/cuda_stream.h"
@@ -23,8 +23,8 @@ struct DevicePages {
   std::int64_t page_bytes = 0, page_tokens = 0, kv_heads = 0, head_size = 0;
 };
 
-// Valid for operations queued next (see CudaStream::upload). The table goes as far as the last
-// visited page.
+// Valid for operations queued next (see CudaStream::upload). The table ends with the last visited
+// page.
 DeviceVisits upload_visits(longstride::cuda::CudaStream& stream, const VisitsView& visits,
                            std::int64_t tokens);
 DevicePages upload_pages(longstride::cuda::CudaStream& stream, const PagesView& pages,

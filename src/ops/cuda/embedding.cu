@@ -1,6 +1,6 @@
 // Token embedding, forward: the contract is in ops/embedding.h.
 //
-// A token that is out of the vocabulary gives a row of NaN, which the loss shows.
+// A token outside the vocabulary gives a row of NaN, which shows in the loss.
 #include "ops/embedding.h"
 
 #include "device/cuda/check.h"

@@ -1,7 +1,7 @@
 // Token embedding, backward: the contract is in ops/embedding.h.
 //
-// A token that is out of the vocabulary gets no gradient. Who adds what is in embedding_work.h;
-// every element of the table is a chain of additions in the order of its token's rows.
+// A token outside the vocabulary gets no gradient. embedding_work.h assigns the work to blocks;
+// every element of the table is summed in the order of its token's rows.
 #include "device/cuda/check.h"
 #include "device/cuda/cuda_stream.h"
 #include "ops/cuda/embedding_work.h"
@@ -15,11 +15,11 @@ namespace {
 
 constexpr int kMostThreads = 256;  // of a block
 constexpr int kResident = 1024;    // threads that an SM runs at once, by their registers
-constexpr int kRowsAhead = 8;      // rows of dy under way at once
+constexpr int kRowsAhead = 8;      // rows of dy in flight at once
 
 constexpr int kTiles = 6;                       // of a long token's slice in shared memory
-constexpr int kTilesAhead = kTiles - 1;         // under way while one is added
-constexpr int kNumbersAhead = 2 * kTilesAhead;  // tiles whose row numbers are there or under way
+constexpr int kTilesAhead = kTiles - 1;         // in flight while one is added
+constexpr int kNumbersAhead = 2 * kTilesAhead;  // tiles whose row numbers are copied ahead
 constexpr int kNumberTiles = 2 * kTiles;
 constexpr int kPartsOfRow = kSliceBytes / 16;
 
@@ -27,9 +27,9 @@ constexpr int kPartsOfRow = kSliceBytes / 16;
 constexpr int kResidentBlocks =
     227 * 1024 / (kTiles * kTileRows * kSliceBytes + kNumberTiles * kTileRows * 4 + 1024);
 
-// Adds one slice of a long token's columns. The block brings tiles of its rows into shared memory,
-// many at once, since the additions of a column can only wait for each other; one warp adds them,
-// 4 bytes of a row per lane. All threads of the block call this.
+// Adds one slice of a long token's columns. The block copies tiles of its rows into shared memory,
+// many at once, because the additions of a column depend on each other; one warp adds them, 4 bytes
+// of a row per lane. All threads of the block call this.
 template <class E>
 __device__ void add_slice(const TokenGroup& group, int slice,
                           const std::int32_t* __restrict__ rows_T, const E* __restrict__ dy_TD,
@@ -42,7 +42,7 @@ __device__ void add_slice(const TokenGroup& group, int slice,
   const std::int64_t begin = std::int64_t{slice} * kColumns;
   const int columns = static_cast<int>(min(std::int64_t{kColumns}, D - begin));
   const int count = (group.count + kTileRows - 1) / kTileRows;
-  // Those of a tile past the last: none.
+  // Not positive for a tile beyond the last.
   const auto rows_of = [&](int tile) { return min(kTileRows, group.count - tile * kTileRows); };
   const auto bring_numbers = [&](int tile) {
     for (int r = thread; r < rows_of(tile); r += threads)
@@ -65,13 +65,13 @@ __device__ void add_slice(const TokenGroup& group, int slice,
   float sum[kOfLane];
   if (adds) load_floats<kOfLane>(to, sum);
   wait_for_copies();
-  __syncthreads();  // also: nobody reads tiles of the slice before
+  __syncthreads();  // also: no thread reads tiles of the previous slice any more
   for (int tile = 0; tile < kTilesAhead; ++tile) {
     bring_rows(tile);
     end_copies();
   }
   for (int tile = 0; tile < count; ++tile) {
-    // This tile's rows are there, and with them the numbers of those that are brought now.
+    // This tile's rows have arrived, and with them the row numbers of the tile copied next.
     wait_for_copies_but<kTilesAhead - 1>();
     __syncthreads();
     bring_rows(tile + kTilesAhead);
@@ -101,7 +101,7 @@ __device__ void add_slice(const TokenGroup& group, int slice,
   if (adds) store_floats<kOfLane>(sum, to);
 }
 
-// How many groups are long: the first ones. All threads of the block call this.
+// The number of long groups, which come first. All threads of the block call this.
 __device__ __forceinline__ int count_long(const TokenGroup* __restrict__ groups, int G) {
   const int threads = static_cast<int>(blockDim.x);
   for (int from = 0;; from += threads) {
@@ -111,7 +111,7 @@ __device__ __forceinline__ int count_long(const TokenGroup* __restrict__ groups,
   }
 }
 
-// With `kLong`, slices of long tokens first. Then a block has a piece of D, one vector of columns
+// With `kLong`, slices of long tokens first. Then a block adds a piece of D, one vector of columns
 // per thread, of the tokens that it visits.
 template <class E, int N, bool kLong>
 __global__ void __launch_bounds__(kMostThreads, kResident / kMostThreads)
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(kMostThreads, kResident / kMostThreads)
   };
   const auto known = [&](const TokenGroup& group) { return group.token >= 0 && group.token < V; };
   const int block = static_cast<int>(blockIdx.x), piece = static_cast<int>(blockIdx.y);
-  TokenGroup next = group_at(min(block, G - 1));  // on its way while the long ones are counted
+  TokenGroup next = group_at(min(block, G - 1));  // in flight while the long ones are counted
   const int long_groups = kLong ? count_long(groups, G) : 0;
   const EmbeddingWork work(G, long_groups, long_groups > 0 ? group_at(0).count : 0,
                            static_cast<int>(gridDim.x), static_cast<int>(gridDim.y), slices);
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(kMostThreads, kResident / kMostThreads)
   while (visit.group < G) {
     const TokenGroup group = next;
     visit = work.after(visit, block);
-    if (visit.group < G) next = group_at(visit.group);  // on its way while this one's rows are
+    if (visit.group < G) next = group_at(visit.group);  // in flight along with this one's rows
     if (!known(group)) continue;
     float* const to = table + group.token * D;
     const std::int32_t* const rows = rows_T + group.begin;
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(kMostThreads, kResident / kMostThreads)
     load_floats<N>(to, sum);
     for (int r = 0; r < group.count; r += kRowsAhead) {
       if (r > 0) row[0] = Packed<E, N>::load(from + rows[r] * D);
-      if (r + 1 < group.count) {  // one test, not seven, for tokens that are there once
+      if (r + 1 < group.count) {  // one test, not seven, for tokens with one row
 #pragma unroll
         for (int i = 1; i < kRowsAhead; ++i)
           if (r + i < group.count) row[i] = Packed<E, N>::load(from + rows[r + i] * D);
@@ -190,12 +190,12 @@ void embedding_backward(Stream& stream, const EmbeddingBackward& args) {
     constexpr int kWidth = vector_width<E>;
     const E* dy_TD = args.dy_TD.as<E>();
     const bool fast = D % kWidth == 0 && aligned({dy_TD, dtable_VD});
-    // Pieces of equal size, none of whose threads is idle for want of columns.
+    // Pieces of equal size, with as few idle threads as possible.
     const std::int64_t items = ceil_div(D, fast ? kWidth : 1),
                        pieces = ceil_div(items, kMostThreads);
     LS_CHECK(pieces <= 65535, "rows of {}", D);
     const auto threads = static_cast<unsigned>(ceil_div(ceil_div(items, pieces), 32) * 32);
-    // As many blocks as run at once, with equally many tokens; no more than there can be work for.
+    // As many blocks as run at once, with equally many tokens, but no more than there is work for.
     const bool slices_first = fast && (args.longest_group == 0 || args.longest_group > kLongRows);
     const std::int64_t slices = ceil_div(D * static_cast<std::int64_t>(sizeof(E)), kSliceBytes),
                        slices_in_all = slices_first ? std::min(G, T / (kLongRows + 1)) * slices : 0,

@@ -1,30 +1,30 @@
 // Which block of the embedding's backward kernel adds which columns of which token. Plain
 // arithmetic for host and device, so that a test can follow every block without a GPU.
 //
-// A token's rows are added in their order by one thread per column, whoever that is: how the work
-// is shared out changes no bit.
+// One thread per column adds a token's rows in their order, whichever thread that is: the division
+// of work changes no bit.
 #pragma once
 
 #include <algorithm>
 
 namespace longstride::ops::cuda {
 
-// A token of more rows is long: one block would wait for its rows long after all others are done,
-// so its columns are shared out in narrow slices.
+// A token with more rows is long: one block would still be reading its rows long after the others
+// are done, so its columns are divided into narrow slices.
 inline constexpr int kLongRows = 64;
-inline constexpr int kSliceBytes = 128;  // of a row: what memory delivers at once
-inline constexpr int kTileRows = 32;     // of a slice that are brought at once
+inline constexpr int kSliceBytes = 128;  // of a row: one memory transaction
+inline constexpr int kTileRows = 32;     // rows of a slice that are copied at once
 
-// The grid is blocks x pieces. First come slices of long tokens, one item each; then every block
-// visits other tokens and takes its piece of their columns.
+// The grid is blocks x pieces. Slices of long tokens come first, one item each; then every block
+// visits other tokens and adds its piece of their columns.
 struct EmbeddingWork {
-  int groups = 0;       // tokens, those of most rows first
-  int long_groups = 0;  // the first of them: those of more than kLongRows rows
+  int groups = 0;       // tokens, those with the most rows first
+  int long_groups = 0;  // the first of them: those with more than kLongRows rows
   int longest = 0;      // rows of the first one
   int blocks = 1, pieces = 1;
   int slices = 1;  // of a long token
-  // Blocks that have items, and how many visits the others make before these join them. An
-  // estimate: a visit of a full grid takes about as long as eight tiles of a slice.
+  // The blocks that have items, and an estimate of how many visits the others make before these
+  // join them: a visit of a full grid takes about as long as eight tiles of a slice.
   int busy = 0, head_start = 0;
 
   constexpr EmbeddingWork() = default;
@@ -42,16 +42,16 @@ struct EmbeddingWork {
     if (busy < blocks) head_start = each * ((longest + kTileRows - 1) / kTileRows) / 8;
   }
 
-  // Item i is slice i % slices of token i / slices. A block has the first one, and every
-  // item_stride-th after it.
+  // Item i is slice i % slices of token i / slices. A block has its first_item and every
+  // item_stride-th one after it.
   constexpr int items() const { return long_groups * slices; }
   constexpr int item_stride() const { return blocks * pieces; }
   constexpr int first_item(int block, int piece) const { return block * pieces + piece; }
 
-  // What a block visits: first() and, while that is less than `groups`, after(). Blocks that begin
-  // with many rows get those of fewest afterwards.
+  // The groups that a block visits: first(), then after() while that is less than `groups`. Blocks
+  // that begin with many rows get the fewest afterwards.
   struct Visit {
-    int group, turn;  // and after how many visits the order of blocks turns round; 0: it has
+    int group, turn;  // turn: after how many visits the order of blocks reverses; 0: it has
   };
   constexpr Visit first(int block) const {
     const int idle = blocks - busy;

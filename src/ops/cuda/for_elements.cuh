@@ -1,6 +1,7 @@
-// Elementwise work as one kernel for every body. A body is plain data (pointers, factors) with
+// Elementwise work: one kernel template for every body. A body is plain data (pointers, factors)
+// with
 //   kWidth                    elements per access on the fast path
-//   Inputs<N>                 what it reads for N neighbouring elements, packed
+//   Inputs<N>                 its inputs for N neighbouring elements, packed
 //   load<N>(i), store<N>(i, inputs)   reads; computes and writes elements [i, i + N)
 // All reads of an element come before its writes, so outputs may be inputs.
 #pragma once
@@ -15,7 +16,7 @@ namespace longstride::ops::cuda {
 
 inline constexpr int kElementThreads = 256;
 
-// kUnroll accesses of a thread are under way at once: enough bytes to hide the memory's latency.
+// A thread has kUnroll accesses in flight at once: enough bytes to hide the memory's latency.
 template <int N, int kUnroll, class Body>
 __global__ void __launch_bounds__(kElementThreads)
     for_elements_kernel(std::int64_t elements, Body body) {
@@ -40,7 +41,7 @@ __global__ void __launch_bounds__(kElementThreads)
   }
 }
 
-// `aligned`: every pointer of the body is.
+// `aligned`: whether every pointer of the body is 16-byte aligned.
 template <int kUnroll, class Body>
 void for_elements(Stream& stream, std::int64_t elements, bool aligned, const Body& body) {
   if (elements == 0) return;

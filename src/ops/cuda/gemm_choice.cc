@@ -12,13 +12,14 @@ namespace longstride::ops::cuda {
 namespace {
 
 constexpr int kCandidates = 8;
-// A quick look at all, then finalists in rounds long enough for the GPU to reach the clock that
-// sustained work leaves it: what wins cold need not win hot.
+// Times all candidates briefly, then the finalists in rounds long enough for the GPU to reach its
+// clock under sustained load: the fastest on a cold GPU may not be the fastest on a hot one.
 constexpr int kFinalists = 3;
 constexpr int kRounds = 3;  // each finalist's best round counts
 constexpr float kLookMs = 1.5f, kRoundMs = 12.0f;
 constexpr int kMostRepeats = 400;
-// A candidate displaces the library's first advice by being this much quicker: less is noise.
+// A candidate replaces the library's first advice only if its time is below this share: less is
+// noise.
 constexpr float kClearly = 0.99f;
 
 template <class T>
@@ -64,8 +65,8 @@ std::vector<cublasLtMatmulAlgo_t> advised_algorithms(cublasLtHandle_t blas, cons
   LS_BLAS(cublasLtMatmulPreferenceCreate(&preference));
   prefer(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
          static_cast<std::uint64_t>(workspace_bytes));
-  // Where a product is split along k, its parts are added up in F32 in the workspace: never by
-  // turns in the output, which would round them one by one.
+  // If a product is split along k, its parts are added in F32 in the workspace, never one after
+  // another in the output, which would round each of them.
   prefer(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
          static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   const auto alignment = static_cast<std::uint32_t>(s.alignment);
@@ -91,7 +92,7 @@ cublasLtMatmulAlgo_t quickest_algorithm(Stream& stream, const Gemm& g, GemmPlan&
   const std::vector<cublasLtMatmulAlgo_t> candidates = advised_algorithms(
       libraries_of(stream).blas(), g.shape, plan, LibraryContext::kWorkspaceBytes, kCandidates);
   Stopwatch watch(longstride::cuda::cuda_stream(stream).handle());
-  // Milliseconds of one product, of as many as take about `ms`.
+  // Milliseconds per product, over as many products as take about `ms`.
   const auto time = [&](std::size_t candidate, float ms, float one) {
     plan.algorithm = candidates[candidate];
     const int repeats =
@@ -110,7 +111,7 @@ cublasLtMatmulAlgo_t quickest_algorithm(Stream& stream, const Gemm& g, GemmPlan&
   std::ranges::sort(order, {}, [&](std::size_t i) { return best[i]; });
   order.resize(std::min<std::size_t>(order.size(), kFinalists));
   if (std::ranges::find(order, 0u) == order.end()) order.push_back(0);
-  // They take turns, so that a GPU that grows hot is fair to all.
+  // They take turns, so that a GPU that heats up affects all alike.
   std::vector<float> settled(candidates.size(), std::numeric_limits<float>::infinity());
   for (int round = 0; round < kRounds; ++round)
     for (const std::size_t i : order) settled[i] = std::min(settled[i], time(i, kRoundMs, best[i]));

@@ -24,7 +24,7 @@ void set(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t what, T 
   LS_BLAS(cublasLtMatmulDescSetAttribute(operation, what, &value, sizeof(value)));
 }
 
-// A row-major matrix is a column-major one transposed: of stored rows x columns, cuBLASLt sees
+// A row-major matrix is a transposed column-major one: cuBLASLt sees stored rows x columns as
 // columns x rows.
 cublasLtMatrixLayout_t layout(DType t, std::int64_t rows, std::int64_t columns, std::int64_t ld) {
   cublasLtMatrixLayout_t made = nullptr;
@@ -36,7 +36,7 @@ cublasLtMatrixLayout_t layout(DType t, std::int64_t rows, std::int64_t columns, 
 // Everything but the algorithm.
 std::unique_ptr<GemmPlan> make_plan(const GemmShape& s) {
   auto plan = std::make_unique<GemmPlan>();
-  // Plain F32: no TF32 shortcuts.
+  // Plain F32: no TF32.
   LS_BLAS(cublasLtMatmulDescCreate(&plan->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
   // cuBLASLt's first operand is our second one.
   set(plan->operation, CUBLASLT_MATMUL_DESC_TRANSA, s.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N);

@@ -1,5 +1,5 @@
-// Matrix products by cuBLASLt, row-major. What a product needs besides its pointers is made when
-// its shape is met, and kept for those met last.
+// Matrix products by cuBLASLt, row-major. A plan holds what a product needs besides its pointers;
+// it is made on demand, and those used last are kept.
 #pragma once
 
 #include <cublasLt.h>
@@ -15,8 +15,8 @@
 
 namespace longstride::ops::cuda {
 
-// Everything that decides how a product is computed. op(A) is [m, k], op(B) [k, n]; a transposed
-// operand is stored the other way round. Rows of an operand are ld elements apart.
+// Everything that determines how a product is computed. op(A) is [m, k], op(B) [k, n]; a transposed
+// operand is stored as [k, m] or [n, k]. Rows of an operand are ld elements apart.
 struct GemmShape {
   std::int64_t m = 0, n = 0, k = 0;
   bool trans_a = false, trans_b = false;
@@ -41,9 +41,9 @@ struct GemmPlan {
   ~GemmPlan();
 };
 
-// D = op(A) op(B) (+ bias) (+ C), sums in F32. C may be D. Nothing where m or n is 0.
+// D = op(A) op(B) (+ bias) (+ C), sums in F32. C may be D. Does nothing if m or n is 0.
 struct Gemm {
-  GemmShape shape;  // alignment is found out here
+  GemmShape shape;  // gemm() sets bias, add and alignment
   const void* a = nullptr;
   const void* b = nullptr;
   const void* bias = nullptr;  // null: none
@@ -51,30 +51,30 @@ struct Gemm {
   void* d = nullptr;
 };
 void gemm(Stream& stream, Gemm g);
-// The same by a given plan; the shape is complete.
+// The same with a given plan; requires a complete shape.
 void multiply(Stream& stream, const Gemm& g, const GemmPlan& plan);
 
-// The plans of a stream, each made when its shape is first met: by the choice that was recorded for
-// it, by measuring, or as cuBLASLt advises.
+// The plans of a stream, each made when its shape is first met: from the recorded choice, by
+// measuring, or as cuBLASLt advises. Not thread-safe: the stream's thread owns it.
 class GemmPlans {
  public:
   const GemmPlan& find(Stream& stream, const Gemm& g);
   // See ops/kernel_choices.h.
   void use(const KernelChoices& choices);
   void measure(bool on);
-  // Those of the products met since measuring began.
+  // The choices for products met since measuring began.
   const KernelChoices& met() const { return met_; }
   void clear() { plans_.clear(); }
 
  private:
-  // A sequence has some tens of shapes; those that are not packed end anywhere, and every length is
-  // a shape of its own. A plan is not needed once its product is queued.
+  // A sequence has some tens of shapes; unpacked sequences end anywhere, and every length is a
+  // shape of its own. A plan is not needed once its product is queued.
   static constexpr std::size_t kMostPlans = 1024;
   RecentMap<GemmShape, std::unique_ptr<GemmPlan>> plans_{kMostPlans};
   KernelChoices choices_, met_;
   bool measuring_ = false;
 
-  // What was chosen before, if cuBLASLt takes it.
+  // Uses the recorded choice, if there is one that cuBLASLt accepts.
   bool replay(cublasLtHandle_t blas, const Gemm& g, GemmPlan& plan) const;
 };
 

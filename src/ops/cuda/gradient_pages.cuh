@@ -1,4 +1,4 @@
-// Sums into gradient pages: F32 as they are, BF16 rounded stochastically.
+// Stores sums into gradient pages: F32 unchanged, BF16 rounded stochastically.
 #pragma once
 
 #include "ops/cuda/vector_access.cuh"
@@ -6,7 +6,7 @@
 
 namespace longstride::ops::cuda {
 
-// to = sum, elements [element, element + N) of a token's row; `element` is even where N is not 1.
+// to = sum, elements [element, element + N) of a token's row; `element` is even unless N is 1.
 template <int N, class G>
 __device__ __forceinline__ void store_gradient(const float (&sum)[N], const RowRounding& row,
                                                unsigned element, G* to) {

@@ -1,5 +1,5 @@
-// The libraries behind the CUDA operations of one stream: handles and the workspace they share.
-// Made at the stream's first use of a library; lives as long as the stream.
+// The libraries of one stream's CUDA operations: handles and the workspace they share. Made at the
+// stream's first use of a library; lives as long as the stream, whose thread owns it.
 #pragma once
 
 #include <cublasLt.h>
@@ -22,7 +22,7 @@ class LibraryContext final : public longstride::cuda::StreamExtension {
   LibraryContext& operator=(const LibraryContext&) = delete;
   ~LibraryContext() override;
 
-  // NVIDIA's advice for Hopper is 32 MiB.
+  // NVIDIA recommends 32 MiB for Hopper.
   static constexpr std::int64_t kWorkspaceBytes = std::int64_t{32} << 20;
 
   cublasLtHandle_t blas() const { return blas_; }

@@ -15,13 +15,13 @@ namespace {
 
 using longstride::cuda::cuda_stream;
 
-// Rows whose bias gradients one block adds up: part of the order of summation.
+// Rows whose bias gradients one block adds: it determines the order of summation.
 constexpr std::int64_t kGroupRows = 64;
 constexpr int kThreads = 128;
 
 std::int64_t groups_of(std::int64_t rows) { return ceil_div(rows, kGroupRows); }
 
-// Carves scratch up, in F32 elements.
+// Divides scratch into parts, in F32 elements.
 class Scratch {
  public:
   explicit Scratch(const View& scratch)
@@ -47,7 +47,7 @@ ConstView as_type(Stream& stream, const ConstView& x, DType t, Scratch& scratch)
   return converted;
 }
 
-// partial[g, o] = sum of dy over the rows of group g, in row order. N columns a thread.
+// partial[g, o] = sum of dy over the rows of group g, in row order. N columns per thread.
 template <int N, class E>
 __global__ void column_sums(const E* __restrict__ dy_RO, std::int64_t rows, std::int64_t outputs,
                             float* __restrict__ partial_GO) {

@@ -1,4 +1,4 @@
-// What we call of cuBLASLt.
+// The functions of cuBLASLt that we call.
 #include <cublasLt.h>
 
 #include "device/cuda/loaded_library.h"

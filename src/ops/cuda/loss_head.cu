@@ -23,7 +23,7 @@ constexpr int kThreads = 512;
 // Elements from one row of logits to the next: rows begin at multiples of 16 bytes.
 std::int64_t row_stride(std::int64_t vocabulary) { return ceil_div(vocabulary, 8) * 8; }
 
-// The largest value, the first index that has it, and sum of exp(x - largest).
+// The largest value, its first index, and the sum of exp(x - largest).
 struct Softmax {
   float top;
   std::int32_t at;
@@ -48,7 +48,8 @@ __device__ __forceinline__ Softmax merge_lanes(Softmax mine) {
   return mine;
 }
 
-// One block per row: loss and hit, and where `wants_gradient`, logits = (p - onehot) * scale.
+// One block per row: the loss, whether the prediction is correct, and if `wants_gradient`, logits =
+// (p - onehot) * scale.
 template <class E>
 __global__ void __launch_bounds__(kThreads)
     cross_entropy(E* __restrict__ logits_RV, std::int64_t stride, std::int32_t V,
@@ -105,7 +106,7 @@ __global__ void __launch_bounds__(kThreads)
     if (lane == 0) {
       row = mine;
       float wanted[1];
-      // A target outside of the vocabulary makes the loss NaN, which the step reports.
+      // A target outside the vocabulary makes the loss NaN, which the step reports.
       wanted[0] = __int_as_float(0x7fffffff);
       if (target < V) load_floats<1>(logits + target, wanted);
       losses_R[blockIdx.x] = logf(mine.sum) + mine.top - wanted[0];

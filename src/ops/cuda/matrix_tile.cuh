@@ -2,7 +2,7 @@
 //   kC columns of a tile   kM, kN, kK blocks of 16 rows or columns
 //
 // The 16-byte pieces of a row are permuted by the row's number, so that the 8 rows that a matrix
-// unit reads at once lie in different banks.
+// unit reads at once are in different banks.
 #pragma once
 
 #include "ops/cuda/matrix_unit.cuh"
@@ -13,13 +13,14 @@ template <int kC>
 struct Tile {
   static_assert(kC % 32 == 0);
   static constexpr int kRowBytes = kC * 2, kBlockBytes = 16 * kRowBytes, kPieces = kC / 8;
-  // Rows of 64k + 32 columns begin in one of two halves of the banks already: 4 pieces are enough.
+  // Rows of 64k + 32 columns already alternate between two halves of the banks: permuting 4 pieces
+  // is enough.
   static constexpr int kPermuted = kC % 64 == 0 ? 8 : 4;
 
   static constexpr __host__ __device__ int offset(int row, int piece) {
     return row * kRowBytes + (piece ^ (kPermuted == 8 ? row & 7 : row >> 1 & 3)) * 16;
   }
-  // This lane's row of columns 0-15 of 16 rows, as load_fragment wants it.
+  // This lane's row of columns 0-15 of 16 rows, as load_fragment expects it.
   static constexpr __host__ __device__ int lane_offset(int lane) {
     return offset(lane & 15, lane >> 4);
   }

@@ -1,5 +1,5 @@
 // The instructions of the matrix units and of asynchronous copies (sm_80 and up), one function
-// each. Nothing here knows about attention, and no other file holds assembly for them.
+// each. Independent of attention; no other file contains assembly for them.
 //
 // g = lane / 4 and t = lane % 4 in the layouts below.
 #pragma once
@@ -25,7 +25,7 @@ __device__ __forceinline__ std::uint32_t shared_address(const void* at) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(at));
 }
 
-// Lane i gives the address of 16 bytes: row i % 16, and its columns 0-7 (i < 16) or 8-15.
+// Lane i passes the address of 16 bytes: row i % 16, and its columns 0-7 (i < 16) or 8-15.
 __device__ __forceinline__ Fragment load_fragment(std::uint32_t row) {
   Fragment f;
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
@@ -75,15 +75,15 @@ __device__ __forceinline__ float exp2_approximate(float x) {
   return y;
 }
 
-// x as if the compiler did not know it: what derives from it is computed anew where it is used, and
-// not kept in registers across a loop that has none to spare.
+// Hides the origin of x from the compiler: values derived from it are recomputed where they are
+// used, and not kept in registers across a loop that has none to spare.
 __device__ __forceinline__ unsigned computed_anew(unsigned x) {
   asm volatile("" : "+r"(x));
   return x;
 }
 
-// Copies to shared memory that run on while the thread goes on: zeros where not `present`, and
-// then nothing is read. 16 bytes pass by the L1 cache.
+// Asynchronous copies to shared memory. If not `present`, they write zeros and read nothing. Copies
+// of 16 bytes bypass the L1 cache.
 __device__ __forceinline__ void copy_16_async(std::uint32_t to, const void* from, bool present) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;\n" ::"r"(to),
                "l"(__cvta_generic_to_global(from)), "r"(present ? 16 : 0)
@@ -99,11 +99,11 @@ __device__ __forceinline__ void copy_4_async(std::uint32_t to, const void* from)
                "l"(__cvta_generic_to_global(from))
                : "memory");
 }
-// Waits for all copies of this thread; others see them after a barrier.
+// Waits for all copies of this thread; other threads see them after a barrier.
 __device__ __forceinline__ void wait_for_copies() {
   asm volatile("cp.async.wait_all;\n" ::: "memory");
 }
-// This thread's copies since the last call are a group, which may be empty.
+// Commits this thread's copies since the last call as a group, which may be empty.
 __device__ __forceinline__ void end_copies() {
   asm volatile("cp.async.commit_group;\n" ::: "memory");
 }
@@ -113,8 +113,8 @@ __device__ __forceinline__ void wait_for_copies_but() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kGroups) : "memory");
 }
 
-// Barriers among some warps of a block, kThreads in all; 0 is __syncthreads'. Those that arrive go
-// on at once, and what they wrote before is seen by those that wait.
+// Barriers among some warps of a block, kThreads threads in all; number 0 is __syncthreads'.
+// Threads that arrive continue at once; threads that wait see what those wrote before.
 template <int kBarrier, int kThreads>
 __device__ __forceinline__ void barrier_arrive() {
   asm volatile("bar.arrive %0, %1;\n" ::"n"(kBarrier), "n"(kThreads) : "memory");

@@ -11,11 +11,11 @@ namespace {
 // The sum of squares: a block adds every blocks-th piece of kPiece elements, thread by thread; one
 // block then adds the blocks' sums. The number of blocks depends on the number of elements alone.
 constexpr int kSumThreads = 256, kMaxSums = 1024;
-constexpr int kAhead = 4;  // accesses of a thread under way at once
+constexpr int kAhead = 4;  // accesses of a thread in flight at once
 constexpr std::int64_t kPiece = std::int64_t{kSumThreads} * 4 * kAhead;
 
-// The operation has no scratch. One stream per device calls it, so that the sums of one call have
-// been read before the next call writes its own.
+// The operation has no scratch. Only one stream per device calls it, so one call's sums have been
+// read before the next call writes its own.
 __device__ double block_sums[kMaxSums];
 
 template <int N>
@@ -59,12 +59,12 @@ __global__ void __launch_bounds__(kSumThreads) add_block_sums_kernel(int blocks,
   if (threadIdx.x == 0) *total += sum[0];
 }
 
-// AdamW's factors as one element needs them, rounded once from double.
+// AdamW's per-element factors, rounded once from double.
 struct Factors {
   float grad_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, keep, step, root_scale, eps;
 };
 
-// W: the type of the weight's copy; `weight` is null where there is none.
+// W: the type of the weight's copy; `weight` is null if there is none.
 template <class W>
 struct AdamWBody {
   Factors f;

@@ -15,7 +15,7 @@
 namespace longstride::ops::cuda {
 namespace {
 
-// Head sizes that cuDNN's kernels for training on this path take.
+// Head sizes that cuDNN's training kernels support.
 bool fits_cudnn(DType compute, std::int64_t head_size) {
   return compute == DType::kBF16 && head_size % 8 == 0 && head_size <= 256;
 }
@@ -26,12 +26,12 @@ bool is_for_cudnn(const Args& a) {
   return a.visits.kind == AttentionKind::kDense && fits_cudnn(a.q_THC.dtype(), a.kv.head_size);
 }
 
-// Our own kernels take everything at once.
+// Our own kernels need all segments in one call.
 void refuse_some(std::span<const KeySegment> segments) {
   if (!joined(segments).is_all())
     throw Error(
-        "pages of a dense layer can be brought to the GPU in parts only where cuDNN computes "
-        "its attention, and cuDNN is missing or does not take this shape",
+        "pages of a dense layer can be fetched to the GPU in segments only if cuDNN computes "
+        "its attention, and cuDNN is missing or does not support this shape",
         "install cuDNN 9, or raise memory.gpu until a layer's pages fit");
 }
 

@@ -1,12 +1,12 @@
 // RMS normalisation: the contract is in ops/rms_norm.h.    R rows of N elements.
 //
 // A team of threads (rms_norm_team.cuh) holds a row in registers, so that it is read once. Rows
-// that are not made of 16-byte pieces, or longer than a block holds, go the plain way, which reads
+// that are not made of 16-byte pieces, or longer than a block holds, use plain kernels, which read
 // them twice.
 //
-// Backward: `row_groups` blocks each go through every row_groups-th (set of) rows and keep their
-// share of dw in registers; the shares become rows of scratch, which a second kernel adds up in
-// order. All of that depends on shapes alone.
+// Backward: each of `row_groups` blocks walks every row_groups-th (set of) rows and keeps its share
+// of dw in registers; the shares become rows of scratch, which a second kernel adds in order. All
+// of this depends on shapes alone.
 #include "ops/rms_norm.h"
 
 #include "device/cuda/check.h"
@@ -19,7 +19,7 @@ namespace {
 constexpr int kPlainThreads = 256;
 
 // Blocks of the backward pass, each with one partial row of dw: enough to fill the largest GPUs,
-// few enough that the partial rows are little beside the rows themselves.
+// few enough that the partial rows are small compared with the rows themselves.
 std::int64_t row_groups(std::int64_t R, std::int64_t N) {
   return std::min<std::int64_t>(R, N <= kShortRow ? 396 : 264);
 }
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(Team<kLanes>::kMaxThreads) forward_kernel(Forw
   __shared__ float shared[1][kMaxWarps];
   const int N = static_cast<int>(args.N);
   const std::int64_t row = std::int64_t{blockIdx.x} * T::kPerBlock + T::index();
-  const bool exists = row < args.R;  // where not, the lanes still take part in the sums
+  const bool exists = row < args.R;  // if not, the lanes still take part in the sums
 
   Packed<E, kWidth> x[kVectors];
   float w[kVectors][kWidth];
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(Team<kLanes>::kMaxThreads) forward_kernel(Forw
   }
 }
 
-// What a thread reads of a row in the backward pass.
+// A thread's share of a row in the backward pass.
 template <class E, int kVectors>
 struct RowInputs {
   Packed<E, vector_width<E>> x[kVectors], dy[kVectors], dx[kVectors];
@@ -114,7 +114,7 @@ __device__ __forceinline__ void load_row(const Backward<E>& args, std::int64_t r
   }
 }
 
-// Blocks of one multiprocessor of the backward pass, for which the registers must do.
+// Blocks per multiprocessor in the backward pass; limits the registers of a thread.
 template <int kLanes, int kVectors>
 constexpr int kResident = kVectors > 1           ? 1
                           : kLanes == kBlockTeam ? 2
@@ -125,9 +125,10 @@ __global__ void __launch_bounds__(Team<kLanes>::kMaxThreads, (kResident<kLanes, 
     backward_kernel(Backward<E> args) {
   using T = Team<kLanes>;
   constexpr int kWidth = vector_width<E>;
-  // Where registers allow, the weights stay in them and the next row is under way during this one.
+  // If registers allow, the weights stay in them and the next row is loaded during this one.
   constexpr bool kRoomy = kVectors <= 2;
-  __shared__ float shared[2][2][kMaxWarps];  // in turns, so that one barrier per row is enough
+  __shared__ float shared[2][2]
+                         [kMaxWarps];  // used alternately, so that one barrier per row is enough
   const int N = static_cast<int>(args.N);
 
   float w[kVectors][kWidth], dw[kVectors][kWidth];
@@ -159,7 +160,7 @@ __global__ void __launch_bounds__(Team<kLanes>::kMaxThreads, (kResident<kLanes, 
     }
     T::sum(sums, shared[turn]);
     const float scale = inverse_rms(sums[0], N, args.eps);
-    // The part of the gradient along x, which the normalisation takes out.
+    // The component of the gradient along x, which the normalisation removes.
     const float along = sums[1] * (scale * scale * scale / static_cast<float>(N));
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
@@ -212,7 +213,7 @@ __global__ void __launch_bounds__(Team<kLanes>::kMaxThreads, (kResident<kLanes, 
   }
 }
 
-// Any row: a block goes over it twice, element by element.
+// Any row: a block reads it twice, element by element.
 template <class E>
 __global__ void __launch_bounds__(kPlainThreads) plain_forward_kernel(Forward<E> args) {
   __shared__ float shared[1][kMaxWarps];
@@ -346,7 +347,7 @@ void rms_norm_backward(Stream& stream, const RmsNormBackward& args) {
     if (!done) plain_backward_kernel<E><<<grid_size(groups), kPlainThreads, 0, queue>>>(call);
   });
   LS_CUDA_LAUNCHED();
-  // The shares of dw are made in any case: dx keeps its bits, and they cost next to nothing.
+  // The shares of dw are computed even without dw: so dx has the same bits, and they cost little.
   if (!args.dw_N.present()) return;
   add_partials_kernel<<<grid_size(ceil_div(N, 32)), dim3(32, kSlices), 0, queue>>>(
       partial_GN, static_cast<int>(groups), N, args.dw_N.as<float>());

@@ -1,7 +1,7 @@
-// How the RMS norm's kernels share rows among threads, and read weights.    R rows of N elements.
+// How the RMS norm's kernels divide rows among threads, and read weights.    R rows of N elements.
 //
 // A team of threads holds a row in registers: 16 or 32 lanes of a warp for short rows, a block for
-// long ones. Which team it is depends on N and the type alone, and with it the order of sums.
+// long ones. The team, and so the order of sums, depends on N and the type alone.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,12 +10,12 @@
 
 namespace longstride::ops::cuda {
 
-inline constexpr std::int64_t kShortRow = 1024;  // elements of the longest row that a warp takes
-inline constexpr int kBlockTeam = 0;             // in place of a number of lanes: the whole block
+inline constexpr std::int64_t kShortRow = 1024;  // elements of the longest row for a warp
+inline constexpr int kBlockTeam = 0;             // instead of a number of lanes: the whole block
 inline constexpr int kTeamsThreads = 256;        // of a block of short rows
 inline constexpr int kMaxTeamThreads = 512;      // of a block that is one team
 
-// The weights' type is looked up where they are read: they are few, and one kernel serves all.
+// The weights' type is checked at run time: there are few weights, and one kernel serves all types.
 struct Weights {
   const void* data;
   DType dtype;
@@ -42,7 +42,7 @@ struct Weights {
   }
 };
 
-// Where a thread stands in its team, and how teams add.
+// A thread's index in its team, and the sum over a team.
 template <int kLanes>
 struct Team {
   static constexpr bool kIsBlock = kLanes == kBlockTeam;
@@ -66,14 +66,14 @@ struct Team {
   }
 };
 
-// Vector v of a lane begins at this column; the last ones may lie beyond the row.
+// Vector v of a lane begins at this column; the last ones may be beyond the row.
 template <int kLanes, int kWidth>
 __device__ __forceinline__ int column_of(int v) {
   return (v * Team<kLanes>::threads() + Team<kLanes>::lane()) * kWidth;
 }
 
-// Calls f(lanes, vectors), both integral constants, for the team that holds rows of N elements; and
-// returns false where none does. A thread of a block gets at least kFewest vectors.
+// Calls f(lanes, vectors), both integral constants, for the team that holds rows of N elements;
+// returns false if none can. A thread of a block gets at least kFewest vectors.
 template <class E, int kFewest, class F>
 bool with_team(std::int64_t N, F&& f) {
   using std::integral_constant;

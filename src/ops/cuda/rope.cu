@@ -1,8 +1,8 @@
-// Rotary positions and the way of keys and values into pages and of their gradients out of them:
-// the contract is in ops/rope.h.    N = C/2 pairs of a head; pair i is elements i and i + N.
+// Rotary positions, storing keys and values into pages, and reading their gradients from pages: the
+// contract is in ops/rope.h.    N = C/2 pairs of a head; pair i is elements i and i + N.
 //
-// An item of a token is W neighbouring pairs of one head. A row of threads goes through the items
-// of a token; short tokens share a block.
+// An item of a token is W neighbouring pairs of one head. A row of threads walks the items of a
+// token; short tokens share a block.
 #include "ops/rope.h"
 
 #include "device/cuda/check.h"
@@ -14,7 +14,7 @@ namespace {
 
 using longstride::cuda::cuda_stream;
 
-// The heads of T tokens and their angles. `sign` is -1 to turn back.
+// The heads of T tokens and their angles. `sign` is -1 to rotate back.
 struct Heads {
   const float *cos_TN, *sin_TN;
   std::int64_t T;
@@ -22,7 +22,7 @@ struct Heads {
   float sign;
 };
 
-// Turns W pairs (a, b) by the angles at `cos` and `sin`.
+// Rotates W pairs (a, b) by the angles at `cos` and `sin`.
 template <int W>
 __device__ __forceinline__ void turn(const float* cos, const float* sin, float sign, float (&a)[W],
                                      float (&b)[W]) {
@@ -37,8 +37,8 @@ __device__ __forceinline__ void turn(const float* cos, const float* sin, float s
   }
 }
 
-// Calls f(token, angle, first) for each item of this thread: where its angles lie in the tables,
-// and its first element in the token's heads.
+// Calls f(token, angle, first) for each item of this thread: the index of its angles in the tables,
+// and of its first element in the token's heads.
 template <int W, class F>
 __device__ __forceinline__ void for_items(const Heads& shape, F&& f) {
   const std::int64_t t = std::int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(256) rope_kernel(Heads shape, E* x_THC) {
 // The pages of tokens [begin, begin + T), of elements S.
 struct PageRows {
   std::byte* base;
-  const std::int32_t* slots;  // of those pages alone, on the device
+  const std::int32_t* slots;  // of only those pages, on the device
   std::int64_t page_bytes;
   unsigned page_tokens;
   unsigned first;  // row of token `begin` in its page
@@ -123,14 +123,14 @@ __global__ void __launch_bounds__(256)
   });
 }
 
-// An angle of up to 2^31 radians is cut to [-pi, pi] first: the product with its rounding error,
-// less k times 2 pi in two parts. The first difference is exact. sincospi needs no long reduction
-// (and no stack for it) as sincos does.
+// An angle of up to 2^31 radians is first reduced to [-pi, pi]: the product with its rounding
+// error, minus k times 2 pi in two parts. The first difference is exact. Unlike sincos, sincospi
+// needs no long reduction, and no stack for it.
 __global__ void __launch_bounds__(256)
     rope_tables_kernel(const std::int64_t* positions_T, const double* frequencies_N, std::int64_t T,
                        int N, double factor, float* cos_TN, float* sin_TN) {
   constexpr double kPi = 3.14159265358979323846, kTwoPi = 2 * kPi;
-  constexpr double kTwoPiRest = 2.4492935982947064e-16;  // 2 pi less its nearest double
+  constexpr double kTwoPiRest = 2.4492935982947064e-16;  // 2 pi minus its nearest double
   const std::int64_t t = std::int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
   if (t >= T) return;
   const auto position = static_cast<double>(positions_T[t]);
@@ -153,7 +153,7 @@ Heads heads_of(const Shape& x_THC, const ConstView& cos_TN, const ConstView& sin
           static_cast<int>(H), static_cast<int>(C / 2), inverse ? -1.0f : 1.0f};
 }
 
-// Puts the slots of the chunk's pages on the device.
+// Uploads the slots of the chunk's pages to the device.
 PageRows page_rows(Stream& stream, const PagesView& pages, std::int64_t begin, std::int64_t T) {
   const std::int64_t P = pages.page_tokens, first_page = begin / P, first = begin % P;
   LS_CHECK(P + T <= std::numeric_limits<std::int32_t>::max(), "{} tokens, pages of {}", T, P);
@@ -167,7 +167,7 @@ PageRows page_rows(Stream& stream, const PagesView& pages, std::int64_t begin, s
           static_cast<int>(pages.row_elements())};
 }
 
-// True where pieces of `width` elements of heads and pages begin at multiples of 16 bytes.
+// Whether pieces of `width` elements of heads and pages are 16-byte aligned.
 bool pages_aligned(const PagesView& pages, int width) {
   return aligned({pages.base}) && pages.page_bytes % 16 == 0 && pages.head_size % (2 * width) == 0;
 }

@@ -1,4 +1,4 @@
-// Scratch is F32 and shared out in parts that begin at multiples of 256 bytes.
+// Scratch is F32 and divided into parts that begin at multiples of 256 bytes.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,9 @@
-// What the memory-bound kernels share: elements of F32, BF16 or F16 as floats, 16 bytes at a time;
-// sums over threads in an order that shapes alone decide; and the way from a DType to a C++ type.
+// Shared parts of the memory-bound kernels: elements of F32, BF16 or F16 as floats, 16 bytes at a
+// time; sums over threads in an order that depends on shapes alone; dispatch from a DType to a C++
+// type.
 //
 // A kernel is written for N elements per access. Its fast path has vector_width<...> of them and
-// needs every pointer at a multiple of 16 bytes; where that does not hold, N is 1.
+// requires 16-byte aligned pointers; otherwise N is 1.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -24,7 +25,7 @@ namespace longstride::ops::cuda {
 template <class... Elements>
 inline constexpr int vector_width = 16 / static_cast<int>(std::max({sizeof(Elements)...}));
 
-// Begins to bring what is there into the L2 cache; takes no register and needs no wait.
+// Prefetches into the L2 cache; takes no register and needs no wait.
 __device__ __forceinline__ void prefetch(const void* address) {
 #ifdef __CUDA_ARCH__
   asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
@@ -33,7 +34,7 @@ __device__ __forceinline__ void prefetch(const void* address) {
 #endif
 }
 
-// N elements as they lie in memory, in registers.
+// N elements in registers, packed as in memory.
 template <class E, int N>
 struct Packed {
   static constexpr int kBytes = N * static_cast<int>(sizeof(E));
@@ -152,7 +153,7 @@ __device__ __forceinline__ T lanes_sum(T value) {
 inline constexpr int kMaxWarps = 32;  // of a block
 
 // Replaces each value by its sum over the block, the same bits in every thread: lanes, then warps.
-// There is one barrier inside, so `shared` may be used again only after another one.
+// It has one barrier inside, so `shared` may be reused only after another one.
 template <int kValues, class T>
 __device__ __forceinline__ void block_sum(T (&values)[kValues], T (&shared)[kValues][kMaxWarps]) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
@@ -170,7 +171,7 @@ __device__ __forceinline__ void block_sum(T (&values)[kValues], T (&shared)[kVal
 
 // ---- on the host
 
-// True where accesses of 16 bytes may start at each of the pointers.
+// Whether all pointers are 16-byte aligned.
 inline bool aligned(std::initializer_list<const void*> pointers) {
   return std::all_of(pointers.begin(), pointers.end(),
                      [](const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; });
@@ -184,8 +185,8 @@ inline unsigned grid_size(std::int64_t blocks) {
   return static_cast<unsigned>(blocks);
 }
 
-// Threads of a block as (items of a row, rows): all rows of a block together have at most 256, and
-// every thread of a row gets the same number of items where that is possible.
+// The threads of a block as (items of a row, rows): at most 256 in all; every thread of a row gets
+// the same number of items if possible.
 inline dim3 threads_for_rows(std::int64_t items) {
   constexpr std::int64_t kThreads = 256;
   const std::int64_t rounds = std::max<std::int64_t>(1, ceil_div(items, kThreads));

@@ -1,4 +1,4 @@
-// Linked in place of cuda/ where the build has no CUDA.
+// Linked instead of cuda/ in builds without CUDA.
 #include "base/error.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
@@ -58,7 +58,7 @@ KeyCut paged_attention_cut(const PagedAttentionPass&) { return {}; }
 
 std::string kernel_libraries() { return "none"; }
 
-// There is no stream of CUDA that these could be called on.
+// Never called: there is no CUDA stream in this build.
 void use_kernel_choices(Stream&, const KernelChoices&) {}
 void begin_choosing_kernels(Stream&) {}
 void end_choosing_kernels(Stream&) {}

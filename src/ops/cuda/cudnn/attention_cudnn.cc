@@ -20,7 +20,7 @@ namespace {
 namespace fe = cudnn_frontend;
 using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 
-// Lengths are few (attention_lengths.h, kEvenTokens): a run has some tens of each pass.
+// There are few lengths (attention_lengths.h, kEvenTokens): a training run has some tens per pass.
 constexpr std::size_t kMostPlans = 512;
 
 enum Id : std::int64_t { kQ = 1, kK, kV, kOut, kStats, kDout, kDq, kDk, kDv };
@@ -77,8 +77,8 @@ void output(const Tensor& tensor, Id id, const std::vector<std::int64_t>& dims,
 template <class Attributes>
 void set_mask(Attributes& attributes, const RunShape& s) {
   if (!s.causal) return;
-  // In a square both corners mean the same, and only from the top left does cuDNN skip hidden tiles
-  // in the backward pass.
+  // In a square both alignments are the same, but cuDNN's backward pass skips masked tiles only
+  // with TOP_LEFT.
   attributes
       .set_diagonal_alignment(s.tokens == s.keys ? fe::DiagonalAlignment_t::TOP_LEFT
                                                  : fe::DiagonalAlignment_t::BOTTOM_RIGHT)
@@ -146,7 +146,7 @@ struct CudnnAttention::Plans {
   Plan& find(const RunShape& s, Pass pass) {
     if (const std::unique_ptr<Plan>* plan = plans.find({s, pass})) return **plan;
     if (plans.full()) {
-      stream.synchronize();  // its kernels may be queued
+      stream.synchronize();  // the dropped plan's kernels may still be queued
       plans.drop_oldest();
     }
     std::unique_ptr<Plan> plan = pass == Pass::kForward
@@ -156,7 +156,7 @@ struct CudnnAttention::Plans {
     adopt(*plan);
     return *plans.add({s, pass}, std::move(plan));
   }
-  // Room for a new plan's workspace.
+  // Grows the workspace for a new plan.
   void adopt(const Plan& plan) {
     if (!plan.usable) return;
     std::int64_t bytes = 0;
@@ -171,7 +171,7 @@ struct CudnnAttention::Plans {
     }
     if (cudaMalloc(&workspace, static_cast<std::size_t>(bytes)) != cudaSuccess) {
       cudaGetLastError();
-      plans.clear();  // none has a workspace now
+      plans.clear();  // there is no workspace for any of them now
       throw Error(fmt::format("not enough GPU memory for cuDNN's attention: it asks for {}",
                               format_bytes(static_cast<double>(bytes))),
                   "make training.chunk smaller, or set numerics.determinism to \"fast\", which "

@@ -1,4 +1,4 @@
-// What we and cuDNN's front end call of cuDNN.
+// The functions of cuDNN that we and its front end call.
 #include <cudnn.h>
 
 #include "device/cuda/loaded_library.h"

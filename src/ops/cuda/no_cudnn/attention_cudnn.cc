@@ -1,5 +1,5 @@
-// Linked in place of cudnn/ where the build has no cuDNN: it takes no shape, so our own kernels do
-// all attention.
+// Linked instead of cudnn/ in builds without cuDNN: it supports no shape, so our own kernels
+// compute all attention.
 #include "ops/cuda/attention_cudnn.h"
 
 #include "base/error.h"
