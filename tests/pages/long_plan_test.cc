@@ -9,7 +9,8 @@
 namespace longstride {
 namespace {
 
-constexpr std::int64_t kLayers = 28, kTokens = std::int64_t{4} << 20, kChunk = 1024, kPage = 128;
+constexpr std::int64_t kLongLayers = 28, kLongTokens = std::int64_t{4} << 20, kLongChunk = 1024,
+                       kLongPage = 128;
 constexpr std::int64_t kMostBytes = std::int64_t{256} << 20;
 constexpr double kMostSeconds = 3;
 
@@ -40,17 +41,17 @@ ScheduleBytes bytes_of(const StepSchedule& schedule) {
 
 void plan(const KeyCut& forward, const KeyCut& backward) {
   const double start = cpu_seconds();
-  const StepSchedule schedule =
-      make_step_schedule({.tokens = kTokens, .chunk_tokens = kChunk, .page_tokens = kPage},
-                         {.windows = std::vector<std::int64_t>(kLayers, 0),
-                          .forward_cut = forward,
-                          .backward_cut = backward});
+  const StepSchedule schedule = make_step_schedule(
+      {.tokens = kLongTokens, .chunk_tokens = kLongChunk, .page_tokens = kLongPage},
+      {.windows = std::vector<std::int64_t>(kLongLayers, 0),
+       .forward_cut = forward,
+       .backward_cut = backward});
   const double scheduled = cpu_seconds();
-  KvAccesses lists = list_accesses(schedule, kLayers, kPage, true);
+  KvAccesses lists = list_accesses(schedule, kLongLayers, kLongPage, true);
   const std::int64_t accesses = lists.kv.size() + lists.gradients.size();
   const double listed = cpu_seconds();
-  Residency kv(kLayers, kTokens / kPage, kChunk / kPage),
-      gradients(kLayers, kTokens / kPage, kChunk / kPage);
+  Residency kv(kLongLayers, kLongTokens / kLongPage, kLongChunk / kLongPage),
+      gradients(kLongLayers, kLongTokens / kLongPage, kLongChunk / kLongPage);
   kv.begin(std::move(lists.kv));
   gradients.begin(std::move(lists.gradients));
   const double ready = cpu_seconds();
