@@ -2,7 +2,6 @@
 // others are recomputed. Plain data: a set of bits.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <initializer_list>
 
@@ -40,7 +39,8 @@ class Retention {
   constexpr Retention operator-(Retention other) const {
     return of_bits(bits_ & ~static_cast<unsigned>(other.bits_));
   }
-  constexpr auto operator<=>(const Retention&) const = default;
+  constexpr bool operator==(const Retention&) const = default;
+  constexpr bool operator<(const Retention& other) const { return bits_ < other.bits_; }
 
  private:
   static constexpr unsigned bit(Retained t) { return 1u << static_cast<unsigned>(t); }

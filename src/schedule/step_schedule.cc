@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "base/error.h"
@@ -192,6 +193,14 @@ LayerWork forward_work(const Task& task) {
 bool Task::attends() const {
   return kind == TaskKind::kLayerBackward ||
          (kind == TaskKind::kLayerForward && forward_work(*this).attention);
+}
+
+bool TaskShape::operator<(const TaskShape& other) const {
+  const auto fields = [](const TaskShape& t) {
+    return std::tie(t.kind, t.chunk, t.layer, t.held, t.retains, t.lasting, t.output,
+                    t.output_lasts, t.append);
+  };
+  return fields(*this) < fields(other);
 }
 
 EpisodeShape shape_of(const Episode& episode) {

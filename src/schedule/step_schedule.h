@@ -6,7 +6,6 @@
 // same shape take the same memory.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -72,7 +71,8 @@ struct TaskShape {
   std::int64_t layer = -1;
   Retention held, retains, lasting;
   bool output = false, output_lasts = false, append = false;
-  auto operator<=>(const TaskShape&) const = default;
+  bool operator==(const TaskShape&) const = default;
+  bool operator<(const TaskShape& other) const;  // some order, for maps
 };
 using EpisodeShape = std::vector<TaskShape>;
 EpisodeShape shape_of(const Episode& episode);
