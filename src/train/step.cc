@@ -150,17 +150,6 @@ StepRunner::StepRunner(const ModelConfig& config, const ParameterSet& weights,
 
 StepRunner::~StepRunner() = default;
 
-StepRunner planned_runner(const ModelConfig& config, const ParameterSet& weights,
-                          const ParameterSet& gradients, const NumericsRecord& numerics,
-                          const StepOptions& options, const MakeMover& make_mover) {
-  return {config,
-          weights,
-          gradients,
-          numerics,
-          plan_step(weights.device(), config, weights.specs(), numerics, options),
-          make_mover};
-}
-
 const ops::KernelChoices& StepRunner::choose_kernels(const std::function<bool()>& should_stop) {
   Stream& stream = device_.stream();
   if (!ops::chooses_kernels(stream)) return numerics_.choices;

@@ -99,9 +99,4 @@ class StepRunner {
   std::unique_ptr<ChunkRunner> runner_;
 };
 
-// A runner that makes its own plan, for callers that do not need one beforehand.
-StepRunner planned_runner(const ModelConfig& config, const ParameterSet& weights,
-                          const ParameterSet& gradients, const NumericsRecord& numerics,
-                          const StepOptions& options, const MakeMover& make_mover = nullptr);
-
 }  // namespace longstride

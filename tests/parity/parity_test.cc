@@ -10,8 +10,8 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "model/model_directory.h"
+#include "tests/train/planned_runner.h"
 #include "tests/where.h"
-#include "train/step.h"
 
 namespace longstride {
 namespace {

@@ -7,6 +7,7 @@
 
 #include "base/random.h"
 #include "model/parameters.h"
+#include "tests/train/planned_runner.h"
 #include "train/step.h"
 
 namespace longstride {
