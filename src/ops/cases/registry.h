@@ -18,5 +18,6 @@ std::vector<OpCase> loss_head_cases();
 std::vector<OpCase> elementwise_cases();
 std::vector<OpCase> optimizer_cases();
 std::vector<OpCase> paged_attention_cases();
+std::vector<OpCase> page_selection_cases();
 
 }  // namespace longstride::ops

@@ -7,6 +7,7 @@
 #include "ops/linear.h"
 #include "ops/loss_head.h"
 #include "ops/optimizer.h"
+#include "ops/page_selection.h"
 #include "ops/paged_attention.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
@@ -33,6 +34,9 @@ LS_NO_CUDA(adamw, AdamW)
 LS_NO_CUDA(paged_attention_reserve, PagedAttentionReserve)
 LS_NO_CUDA(paged_attention_forward, PagedAttentionForward)
 LS_NO_CUDA(paged_attention_backward, PagedAttentionBackward)
+LS_NO_CUDA(summarize_pages, SummarizePages)
+LS_NO_CUDA(page_scores, PageScores)
+LS_NO_CUDA(choose_pages, ChoosePages)
 LS_NO_CUDA(rms_norm_forward, RmsNormForward)
 LS_NO_CUDA(rms_norm_backward, RmsNormBackward)
 LS_NO_CUDA(rope_tables, RopeTables)
@@ -50,6 +54,7 @@ LS_NO_CUDA(swiglu_backward, SwigluBackward)
 
 LS_NO_CUDA_SIZE(linear_scratch_elements, LinearShape)
 LS_NO_CUDA_SIZE(loss_head_scratch_elements, LossHeadShape)
+LS_NO_CUDA_SIZE(page_scores_scratch_elements, PageScoresShape)
 LS_NO_CUDA_SIZE(loss_head_block_rows, std::int64_t)
 LS_NO_CUDA_SIZE(paged_attention_scratch_elements, PagedAttentionShape)
 LS_NO_CUDA_SIZE(rms_norm_backward_scratch_elements, RmsNormShape)

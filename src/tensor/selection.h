@@ -1,0 +1,28 @@
+// How sparse attention selects pages. Plain data, part of the numerics record.
+#pragma once
+
+#include <cstdint>
+
+namespace longstride {
+
+// The score of an earlier page for a query page. A query's score of a page is its scaled product
+// with the page's mean keys, of which the best counts; a softmax over pages makes weights of them.
+enum class Scoring : std::uint8_t {
+  kMass,  // weights per query head, summed over heads and queries
+  kOomb,  // queries are summed over the heads of a group first: one weight per KV head
+};
+
+// Every query page attends to its own chunk and to `budget` earlier pages: the forced ones, and the
+// best of the others. Forced are the first `sinks` pages of the document and the last `recent`
+// pages before the chunk.
+struct Selection {
+  std::int64_t sinks = 1, recent = 2;
+  std::int64_t union_pages = 512;     // the most earlier pages that the pages of a chunk may share
+  std::int64_t summary_tokens = 128;  // keys per mean
+  Scoring scoring = Scoring::kMass;
+
+  std::int64_t forced() const { return sinks + recent; }
+  bool operator==(const Selection&) const = default;
+};
+
+}  // namespace longstride
