@@ -12,7 +12,7 @@ namespace longstride {
 template <class F>
 void for_segments(PageStore& pages, const Task& task, const F& attend) {
   const std::span<const KeySegment> all = *task.segments;
-  if (!pages.comes_in_segments()) return attend(all);
+  if (!pages.comes_in_segments(task)) return attend(all);
   for (std::size_t i = 0; i < all.size(); ++i) {
     pages.enter_segment(task, i);
     attend(all.subspan(i, 1));

@@ -12,6 +12,7 @@ namespace longstride {
 
 void ChunkRunner::reserve(const SequenceLayout& layout) {
   visits_.reserve(layout);
+  selector_.reserve(layout);
   const auto chunk = static_cast<std::size_t>(std::min(layout.tokens, layout.chunk_tokens));
   positions_.reserve(chunk);
   token_rows_.reserve(static_cast<std::int64_t>(chunk));
@@ -26,6 +27,7 @@ void ChunkRunner::begin_sequence(const SequenceLayout& layout, const SequenceInp
   input_ = input;
   scale_ = scale;
   visits_chunk_ = visits_window_ = -1;
+  selector_.begin_sequence(layout);
   unsettled_.clear();
   sums_ = {};
   if (recording_losses_) all_losses_.assign(static_cast<std::size_t>(layout.tokens), 0.0f);
@@ -79,7 +81,7 @@ ChunkContext ChunkRunner::context_of(const Chunk& chunk) const {
 LayerPass ChunkRunner::pass_of(const ChunkContext& ctx, const Task& task) {
   // Layers with the same window share a chunk's visit lists.
   const std::int64_t window = context_.config.windows[static_cast<std::size_t>(task.layer)];
-  if (visits_chunk_ != task.chunk || visits_window_ != window) {
+  if (!task.sparse && (visits_chunk_ != task.chunk || visits_window_ != window)) {
     visits_.build(layout_, task.chunk, window);
     visits_chunk_ = task.chunk;
     visits_window_ = window;
@@ -91,7 +93,8 @@ LayerPass ChunkRunner::pass_of(const ChunkContext& ctx, const Task& task) {
       .pages = pages_,
       .visits = visits_.view(),
       .places = context_.retained.places(task.chunk, task.layer, ctx.tokens, task.lasting),
-      .rounding = mixed(mixed(input_.rounding, task.layer), task.chunk)};
+      .rounding = mixed(mixed(input_.rounding, task.layer), task.chunk),
+      .selector = &selector_};
   if (task.output_lasts) pass.output_place = input_place(task.chunk, task.layer + 1);
   return pass;
 }

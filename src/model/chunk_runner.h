@@ -12,6 +12,7 @@
 #include "attention/visits.h"
 #include "model/chunk.h"
 #include "model/layer.h"
+#include "model/page_selector.h"
 #include "model/parameters.h"
 #include "model/retained_activations.h"
 #include "pages/page_store.h"
@@ -40,6 +41,7 @@ struct RunnerContext {
   ConstView frequencies;  // F64 [C/2]
   double attention_factor = 1.0;
   const RetainedActivations& retained;
+  const PageSummaries& summaries;
 };
 
 class ChunkRunner {
@@ -48,7 +50,8 @@ class ChunkRunner {
       : context_(context),
         workspace_(workspace),
         pages_(pages),
-        compute_(context.numerics.compute) {}
+        compute_(context.numerics.compute),
+        selector_(context.numerics.sparse, context.summaries) {}
 
   // Reserves capacity for sequences of up to this layout's tokens.
   void reserve(const SequenceLayout& layout);
@@ -73,6 +76,8 @@ class ChunkRunner {
   // For tests: keeps every token's loss from now on, in memory proportional to the context.
   void record_losses() { recording_losses_ = true; }
   std::span<const float> losses() const { return all_losses_; }
+  // The pages that sparse layers selected in the last sequence.
+  const SelectedLists& selected() const { return selector_.lists(); }
 
  private:
   // A chunk in flight: its RoPE tables, residual stream and retained activations.
@@ -106,7 +111,8 @@ class ChunkRunner {
   SequenceInput input_;
   float scale_ = 1.0f;
   std::vector<Chunk> chunks_;  // in flight: one, or as many as are kept
-  VisitLists visits_;
+  PageSelector selector_;
+  VisitLists visits_;  // of layers that are not sparse
   std::int64_t visits_chunk_ = -1, visits_window_ = -1;
   std::vector<std::int64_t> positions_;
   TokenRows token_rows_;

@@ -1,6 +1,7 @@
 #include "model/layer.h"
 
 #include "model/layer_attention.h"
+#include "model/page_selector.h"
 #include "ops/paged_attention.h"
 #include "ops/rope.h"
 #include "ops/swiglu.h"
@@ -55,14 +56,16 @@ void attend(const LayerPass& pass, LayerActivations& held) {
   Lease rotated_THC;  // if q is retained unrotated
   if (pass.weights.q_norm.present()) rotated_THC = rotated_queries(pass, held, !retains_q);
   const View q_THC = rotated_THC.present() ? rotated_THC : held.q_THC;
+  if (pass.task.sparse) pass.selector->select(pass, q_THC);
   held.attention_THC = take(pass, pass.places.attention_THC, "attention", {s.T, s.H, s.C});
   held.lse_HT =
       pass.places.lse_HT.present() ? Lease(pass.places.lse_HT) : ctx.take_f32("lse", {s.H, s.T});
   const Lease scratch = attention_scratch(pass);
+  const VisitsView visits = visits_of(pass);
   for_segments(pass.pages, pass.task, [&](std::span<const KeySegment> segments) {
     ops::paged_attention_forward(ctx.stream(), {.q_THC = q_THC,
                                                 .kv = pass.pages.kv(pass.task.layer),
-                                                .visits = pass.visits,
+                                                .visits = visits,
                                                 .out_THC = held.attention_THC,
                                                 .lse_HT = held.lse_HT,
                                                 .scale = attention_scale(ctx.config),
@@ -105,6 +108,10 @@ Lease output_of(const LayerPass& pass, LayerActivations& held) {
 
 }  // namespace
 
+VisitsView visits_of(const LayerPass& pass) {
+  return pass.task.sparse ? pass.selector->visits(pass.task) : pass.visits;
+}
+
 Lease attention_scratch(const LayerPass& pass) {
   const Sizes s(pass.ctx);
   return pass.ctx.take_f32(
@@ -143,6 +150,7 @@ void layer_store_kv(const LayerPass& pass, ConstView x_TD) {
   ops::append_kv(ctx.stream(),
                  {k.view().reshaped({s.T, s.K, s.C}), v.view().reshaped({s.T, s.K, s.C}),
                   ctx.cos_TN, ctx.sin_TN, pass.pages.kv(pass.task.layer), ctx.begin});
+  if (pass.task.sparse) pass.selector->summarize(pass);
 }
 
 Lease layer_forward(const LayerPass& pass, Lease x_TD, LayerActivations& held) {

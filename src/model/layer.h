@@ -26,17 +26,20 @@ struct LayerTensors {
 using LayerActivations = LayerTensors<Lease>;
 using LayerPlaces = LayerTensors<View>;
 
+class PageSelector;
+
 struct LayerPass {
   const ChunkContext& ctx;
   const LayerParameters& weights;
   const Task& task;
   PageStore& pages;
-  VisitsView visits;
+  VisitsView visits;  // not of a sparse layer
   // Places of activations that outlive the episode, and of the next layer's input; absent: in the
   // workspace.
   LayerPlaces places = {};
   View output_place = {};
-  std::uint64_t rounding = 0;  // key of this layer and chunk, for the backward pass
+  std::uint64_t rounding = 0;        // key of this layer and chunk, for the backward pass
+  PageSelector* selector = nullptr;  // of sparse layers
 };
 
 // Stores the chunk's rotated keys and its values into its pages, which must exist. Reads only x.

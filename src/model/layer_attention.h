@@ -5,6 +5,9 @@
 
 namespace longstride {
 
+// The visit lists of the pass, once the pages of a sparse layer are selected.
+VisitsView visits_of(const LayerPass& pass);
+
 Lease attention_scratch(const LayerPass& pass);
 
 // For models that normalise queries: normalises and rotates the held queries, in place (the result

@@ -47,6 +47,7 @@ Lease attention_backward(const LayerPass& pass, const LayerParameters& g,
   linear_backward(ctx, dx_TD, held.attention_THC.view().reshaped({T, H * C}), pass.weights.o,
                   d_attention_THC.view().reshaped({T, H * C}), g.o, g.o_bias);
   const Lease scratch = attention_scratch(pass);
+  const VisitsView visits = visits_of(pass);
   for_segments(pass.pages, pass.task, [&](std::span<const KeySegment> segments) {
     ops::paged_attention_backward(ctx.stream(),
                                   {.q_THC = q_THC,
@@ -55,7 +56,7 @@ Lease attention_backward(const LayerPass& pass, const LayerParameters& g,
                                    .dout_THC = d_attention_THC,
                                    .kv = pass.pages.kv(pass.task.layer),
                                    .kv_gradient = pass.pages.gradients(pass.task.layer),
-                                   .visits = pass.visits,
+                                   .visits = visits,
                                    .dq_THC = dq_THC,
                                    .scale = attention_scale(ctx.config),
                                    .scratch = scratch,

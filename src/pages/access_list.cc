@@ -47,7 +47,11 @@ void AccessList::add(const PageAccess& access) {
   entry.zeroed = access.zeroed;
   entry.changes = access.changes;
   set_pages(entry, access.pages);
-  if (access.late) entry.set = kLate;
+  if (access.late) {
+    entry.set = kLate;
+    entry.late = true;
+    return;
+  }
   std::uint32_t& last = last_[static_cast<std::size_t>(access.layer)];
   if (last != kNone) entries_[last].next = index;
   last = index;
@@ -93,7 +97,7 @@ PageAccess AccessList::at(std::int64_t number) const {
 AccessList::Found AccessList::next(PageRun pages, std::int64_t number, std::uint32_t entry) const {
   for (; entry != kNone; entry = entries_[entry].next) {
     const Entry& x = entries_[entry];
-    if (x.set == kLate || pages.end <= x.begin) continue;
+    if (pages.end <= x.begin) continue;
     if (x.set >= 0) {
       if (x.first >= number && sets_[static_cast<std::size_t>(x.set)].overlaps(pages))
         return {x.first, entry};

@@ -52,9 +52,10 @@ class AccessList {
     std::uint32_t entry = kNone;
   };
   // The first access from `number` on, at or after `entry` and in its layer, that has one of these
-  // pages. Unresolved late accesses have none.
+  // pages. Late accesses are not found, not even resolved ones.
   Found next(PageRun pages, std::int64_t number, std::uint32_t entry) const;
-  Found found(std::int64_t number) const { return {number, entry_of(number)}; }
+  // Whether the access was added as late.
+  bool was_late(std::int64_t number) const { return entries_[entry_of(number)].late; }
   // Calls f(layer, pages, length, Found) for all entries in order: consecutive accesses, starting
   // with Found's, of `length` pages each, that cover `pages`. For a set, calls f once per run.
   template <class F>
@@ -77,10 +78,11 @@ class AccessList {
   // length on. A set or a late access has an entry of its own.
   struct Entry {
     std::uint32_t first = 0, count = 1, begin = 0, length = 0;
-    std::uint32_t next = kNone;  // the next entry of the same layer
+    std::uint32_t next = kNone;  // the next entry of the same layer that is not late
     std::int32_t set = kRun;     // index into sets_
     std::uint16_t layer = 0;
     bool creates : 1 = false, all_new : 1 = false, zeroed : 1 = false, changes : 1 = false;
+    bool late : 1 = false;  // was added as late; not in the chain of its layer
 
     std::int64_t end() const { return begin + std::int64_t{count} * length; }
   };

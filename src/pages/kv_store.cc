@@ -31,16 +31,31 @@ KvStore::KvStore(Device& device, const KvShape& shape, const KvCapacity& capacit
     : shape_(shape),
       mover_(needed(device, capacity, std::move(mover))),
       kv_(make_pages(device, mover_.get(), shape, capacity, false)),
-      gradients_(make_pages(device, mover_.get(), shape, capacity, true)) {}
+      gradients_(make_pages(device, mover_.get(), shape, capacity, true)),
+      late_(shape.layers) {}
+
+void LateAccesses::add(std::int64_t chunk, std::int64_t layer, Access access) {
+  const auto i = static_cast<std::size_t>(chunk * layers_ + layer);
+  if (i >= first_.size()) first_.resize(static_cast<std::size_t>((chunk + 1) * layers_), -1);
+  entries_.push_back({access, first_[i]});
+  first_[i] = std::ssize(entries_) - 1;
+}
 
 KvAccesses list_accesses(const StepSchedule& schedule, std::int64_t layers,
                          std::int64_t page_tokens, bool in_segments) {
-  KvAccesses lists{AccessList(layers), AccessList(layers)};
+  KvAccesses lists{AccessList(layers), AccessList(layers), LateAccesses(layers)};
   const auto visit = [&](const Task& task, const PageSet& pages) {
-    lists.kv.add({.layer = task.layer, .pages = pages});
-    if (is_backward(task))
-      lists.gradients.add(
-          {.layer = task.layer, .pages = pages, .creates = true, .zeroed = true, .changes = true});
+    const bool late = task.sparse;
+    if (late) lists.late.add(task.chunk, task.layer, {lists.kv.size(), false});
+    lists.kv.add({.layer = task.layer, .pages = pages, .late = late});
+    if (!is_backward(task)) return;
+    if (late) lists.late.add(task.chunk, task.layer, {lists.gradients.size(), true});
+    lists.gradients.add({.layer = task.layer,
+                         .pages = pages,
+                         .creates = true,
+                         .zeroed = true,
+                         .changes = true,
+                         .late = late});
   };
   for (const Episode& episode : schedule.episodes)
     for (const Task& task : episode.tasks) {
@@ -52,6 +67,10 @@ KvAccesses list_accesses(const StepSchedule& schedule, std::int64_t layers,
                       .all_new = true,
                       .changes = true});
       if (!task.attends()) continue;
+      if (task.sparse) {
+        visit(task, {});
+        continue;
+      }
       if (!in_segments) {
         visit(task, task.visited);
         continue;
@@ -64,8 +83,8 @@ KvAccesses list_accesses(const StepSchedule& schedule, std::int64_t layers,
 }
 
 void KvStore::begin(const StepSchedule& schedule) {
-  KvAccesses lists =
-      list_accesses(schedule, shape_.layers, shape_.page_tokens, comes_in_segments());
+  KvAccesses lists = list_accesses(schedule, shape_.layers, shape_.page_tokens, mover_ != nullptr);
+  late_ = std::move(lists.late);
   kv_.begin(std::move(lists.kv));
   gradients_.begin(std::move(lists.gradients));
   next_kv_ = next_gradient_ = 0;
@@ -87,7 +106,13 @@ void KvStore::enter(const Task& task) {
     appended_ = next_kv_++;
     kv_.enter(appended_);
   }
-  if (task.attends() && !comes_in_segments()) enter_visited(task);
+  if (task.attends() && !comes_in_segments(task)) enter_visited(task);
+}
+
+void KvStore::select(const Task& task, const PageSet& pages) {
+  late_.for_each(task.chunk, task.layer, [&](LateAccesses::Access access) {
+    (access.gradients ? gradients_ : kv_).resolve(access.number, pages);
+  });
 }
 
 void KvStore::enter_segment(const Task& task, std::size_t segment) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "offload/offload_times.h"
 #include "pages/page_store.h"
@@ -32,9 +33,38 @@ struct KvCapacity {
   bool operator==(const KvCapacity&) const = default;
 };
 
-// The accesses of a step: one per task for all its visited pages, or one per segment.
+// The late accesses of a step: those of sparse tasks, by chunk and layer. Selecting the pages of
+// one resolves all of them.
+class LateAccesses {
+ public:
+  struct Access {
+    std::int64_t number = 0;
+    bool gradients = false;
+  };
+  explicit LateAccesses(std::int64_t layers) : layers_(layers) {}
+  void add(std::int64_t chunk, std::int64_t layer, Access access);
+  template <class F>
+  void for_each(std::int64_t chunk, std::int64_t layer, const F& f) const {
+    for (std::int64_t i = first_.at(static_cast<std::size_t>(chunk * layers_ + layer)); i >= 0;
+         i = entries_[static_cast<std::size_t>(i)].next)
+      f(entries_[static_cast<std::size_t>(i)].access);
+  }
+
+ private:
+  struct Entry {
+    Access access;
+    std::int64_t next = -1;
+  };
+  std::int64_t layers_;
+  std::vector<std::int64_t> first_;  // by chunk, then layer; -1: none
+  std::vector<Entry> entries_;
+};
+
+// The accesses of a step: one per task for all its visited pages, or one per segment. Those of
+// sparse tasks are late.
 struct KvAccesses {
   AccessList kv, gradients;
+  LateAccesses late;
 };
 KvAccesses list_accesses(const StepSchedule& schedule, std::int64_t layers,
                          std::int64_t page_tokens, bool in_segments);
@@ -48,8 +78,11 @@ class KvStore final : public PageStore {
   // Begins a sequence. Requires that the previous one has been released.
   void begin(const StepSchedule& schedule);
   void enter(const Task& task) override;
-  bool comes_in_segments() const override { return mover_ != nullptr; }
+  bool comes_in_segments(const Task& task) const override {
+    return mover_ != nullptr || task.sparse;
+  }
   void enter_segment(const Task& task, std::size_t segment) override;
+  void select(const Task& task, const PageSet& pages) override;
   void leave(const Task& task) override;
   // Releases all pages, after an interrupted step.
   void release_all();
@@ -75,6 +108,7 @@ class KvStore final : public PageStore {
   KvShape shape_;
   std::unique_ptr<Mover> mover_;  // null if nothing is offloaded
   TieredPages kv_, gradients_;
+  LateAccesses late_;
   std::int64_t next_kv_ = 0, next_gradient_ = 0;  // the next accesses to begin
   std::int64_t appended_ = -1;                    // the access to a task's own pages
   DiskTimes disk_taken_;                          // at the last take_times

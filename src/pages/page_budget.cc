@@ -15,15 +15,22 @@ struct Needed {
   std::int64_t kv = 0, gradients = 0;
 };
 
+// Dense layers access all pages of a chunk together. Selected pages move one by one.
+std::int64_t group_pages(const SequenceLayout& layout, const StepSchedule& schedule) {
+  return schedule.sparse ? 1 : std::min(layout.chunk_tokens / layout.page_tokens, layout.pages());
+}
+
 // Pages of the groups that a segment accesses. A segment that is a cut may begin within a group, so
 // this is the most that one of its length can access; if documents may begin anywhere, a segment
 // may be a chunk longer.
-std::int64_t pages_accessed(const SequenceLayout& layout, const KeySegment& segment, bool packed) {
-  const std::int64_t P = layout.page_tokens, per = layout.chunk_tokens / P,
+std::int64_t pages_accessed(const SequenceLayout& layout, const KeySegment& segment,
+                            const StepSchedule& schedule) {
+  const std::int64_t P = layout.page_tokens, per = group_pages(layout, schedule),
+                     slack = schedule.packed ? layout.chunk_tokens / P : 0,
                      begin = segment.begin / P, end = (segment.end + P - 1) / P,
                      groups = (layout.pages() + per - 1) / per;
   if (segment.is_all()) return ((end + per - 1) / per - begin / per) * per;
-  return std::min((end - begin + (packed ? per : 0) + per - 2) / per + 1, groups) * per;
+  return std::min((end - begin + slack + per - 2) / per + 1, groups) * per;
 }
 
 // The largest working set of one access: the whole groups of a segment of a task's visited pages,
@@ -36,7 +43,8 @@ Needed largest_access(const SequenceLayout& layout, const StepSchedule& schedule
       largest.kv = std::max(largest.kv, own);
       if (task.segments == nullptr) continue;
       for (const KeySegment& segment : *task.segments) {
-        const std::int64_t pages = pages_accessed(layout, segment, schedule.packed);
+        const std::int64_t pages =
+            task.sparse ? task.most_visited : pages_accessed(layout, segment, schedule);
         largest.kv = std::max(largest.kv, pages + (segment.last ? 0 : own));
         if (task.kind == TaskKind::kLayerBackward)
           largest.gradients = std::max(largest.gradients, pages);
@@ -56,9 +64,9 @@ std::int64_t between(std::int64_t from, std::int64_t to, double share) {
 // The most groups that can be offloaded at once, if `most` pages exist and the device holds `here`.
 // A group is evicted only if another's pages do not fit, so fewer than two groups' pages are free
 // then; and a layer has at most two groups of which only some pages exist.
-std::int64_t places_needed(std::int64_t layers, std::int64_t chunks, std::int64_t per,
+std::int64_t places_needed(std::int64_t layers, std::int64_t groups, std::int64_t per,
                            std::int64_t here, std::int64_t most) {
-  return std::min(layers * chunks, (most - here) / per + 2 * layers + 4);
+  return std::min(layers * groups, (most - here) / per + 2 * layers + 4);
 }
 
 }  // namespace
@@ -85,7 +93,7 @@ PageSpread spread_pages(const SequenceLayout& layout, const StepSchedule& schedu
   PageSpread spread;
   KvCapacity& capacity = spread.capacity;
   capacity.logical_pages = layout.pages();
-  capacity.pages_per_group = std::min(layout.chunk_tokens / layout.page_tokens, layout.pages());
+  capacity.pages_per_group = group_pages(layout, schedule);
   capacity.kv_pages = schedule.peak_kv_pages;
   capacity.gradient_pages = schedule.peak_gradient_pages;
   if (budget.device != PageBudget::kAll && budget.device < all) {
@@ -131,7 +139,8 @@ PageSpread spread_pages(const SequenceLayout& layout, const StepSchedule& schedu
                          std::int64_t most) {
     if (here == most) return;
     const std::int64_t per = capacity.pages_per_group, group_bytes = per * page_bytes,
-                       groups = places_needed(shape.layers, layout.chunks(), per, here, most);
+                       groups = places_needed(shape.layers, (layout.pages() + per - 1) / per, per,
+                                              here, most);
     offload.disk_directory = budget.disk_directory;
     offload.host_records =
         host_left == PageBudget::kAll ? groups : std::min(groups, host_left / group_bytes);

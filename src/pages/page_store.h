@@ -17,13 +17,16 @@ class PageStore {
   virtual ~PageStore() = default;
 
   // Call before a layer's task: creates the pages it appends, on the device, their content
-  // undefined. Unless comes_in_segments(), also makes sure that all pages it visits are there, and
-  // in a backward task that each has a gradient page, zeroed at its first access.
+  // undefined. Unless the task's pages come in segments, also makes sure that all pages it visits
+  // are there, and in a backward task that each has a gradient page, zeroed at its first access.
   virtual void enter(const Task& task) = 0;
-  // If comes_in_segments(), enter_segment does the same for the visited pages of one segment, one
-  // segment after the other. The last one stays until the task's end.
-  virtual bool comes_in_segments() const = 0;
+  // If they do, enter_segment does the same for the visited pages of one segment, one segment after
+  // the other. The last one stays until the task's end.
+  virtual bool comes_in_segments(const Task& task) const = 0;
   virtual void enter_segment(const Task& task, std::size_t segment) = 0;
+  // Sets the pages that this sparse task and all later ones of its chunk and layer visit, the
+  // chunk's own included. Call before the task's first segment.
+  virtual void select(const Task& task, const PageSet& pages) = 0;
   // Call after a task: releases the K/V pages and gradient pages that it frees.
   virtual void leave(const Task& task) = 0;
 
@@ -36,8 +39,9 @@ class ShapesPages final : public PageStore {
   explicit ShapesPages(std::int64_t page_tokens) { shapes_.page_tokens = page_tokens; }
 
   void enter(const Task&) override {}
-  bool comes_in_segments() const override { return false; }
+  bool comes_in_segments(const Task&) const override { return false; }
   void enter_segment(const Task&, std::size_t) override {}
+  void select(const Task&, const PageSet&) override {}
   void leave(const Task&) override {}
   PagesView kv(std::int64_t) const override { return shapes_; }
   PagesView gradients(std::int64_t) const override { return shapes_; }

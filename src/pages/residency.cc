@@ -21,6 +21,8 @@ void Residency::begin(AccessList accesses) {
   accesses_ = std::move(accesses);
   begun_ = 0;
   std::fill(states_.begin(), states_.end(), State{});
+  late_.clear();
+  free_ = kEnd;
   // Finds the first access of each group. `open[i]` leads to the first group from i on that has
   // none yet.
   std::vector<std::uint32_t> open(states_.size() + 1);
@@ -35,20 +37,42 @@ void Residency::begin(AccessList accesses) {
         for (std::size_t i = skip(index({layer, pages.begin / per_})); i < end; i = skip(i)) {
           const std::int64_t group = static_cast<std::int64_t>(i) - layer * groups_,
                              before = std::max<std::int64_t>(0, group * per_ - pages.begin);
-          states_[i].next = {found.number + before / length, found.entry};
+          states_[i].known = {found.number + before / length, found.entry};
           open[i] = static_cast<std::uint32_t>(i + 1);
         }
       });
 }
 
-void Residency::set_next(std::size_t group, AccessList::Found next) {
-  State& s = states_[group];
-  if (s.is_here) {
-    auto node = here_.extract({s.next.number, group});  // no allocation
-    node.value().first = next.number;
-    here_.insert(std::move(node));
+void Residency::reorder(std::size_t group, std::int64_t before) {
+  const State& s = states_[group];
+  const std::int64_t now = next_of(s);
+  if (!s.is_here || now == before) return;
+  auto node = here_.extract({before, group});  // no allocation
+  node.value().first = now;
+  here_.insert(std::move(node));
+}
+
+void Residency::add_late(State& s, std::int64_t number) {
+  std::uint32_t made = free_;
+  if (made == kEnd) {
+    made = static_cast<std::uint32_t>(late_.size());
+    late_.emplace_back();
+  } else {
+    free_ = late_[made].next;
   }
-  s.next = next;
+  // The backward pass runs the chunks in reverse, so later selections mostly come first.
+  std::uint32_t* at = &s.late;
+  while (*at != kEnd && late_[*at].number < number) at = &late_[*at].next;
+  late_[made] = {static_cast<std::uint32_t>(number), *at};
+  *at = made;
+}
+
+void Residency::remove_late(State& s, std::int64_t number) {
+  LS_CHECK(s.late != kEnd && late_[s.late].number == number, "access {} is not next", number);
+  const std::uint32_t first = s.late;
+  s.late = late_[first].next;
+  late_[first].next = free_;
+  free_ = first;
 }
 
 void Residency::resolve(std::int64_t number, const PageSet& pages) {
@@ -58,18 +82,26 @@ void Residency::resolve(std::int64_t number, const PageSet& pages) {
   const std::int64_t layer = accesses_.at(number).layer;
   for_groups(pages, per_, [&](std::int64_t group) {
     const std::size_t i = index({layer, group});
-    if (states_[i].next.number > number) set_next(i, accesses_.found(number));
+    const std::int64_t before = next_of(states_[i]);
+    add_late(states_[i], number);
+    reorder(i, before);
   });
 }
 
 void Residency::pin(std::int64_t number) {
   const PageAccess access = accesses_.at(number);
   LS_CHECK(!access.late, "access {} begins without its pages", number);
+  const bool was_late = accesses_.was_late(number);
   for_groups(access.pages, per_, [&](std::int64_t group) {
     const std::size_t i = index({access.layer, group});
     State& s = states_[i];
-    LS_CHECK(s.next.number == number, "access {} begins, and {} is next", number, s.next.number);
-    set_next(i, accesses_.next(pages_of(group), number + 1, s.next.entry));
+    const std::int64_t before = next_of(s);
+    LS_CHECK(before == number, "access {} begins, and {} is next", number, before);
+    if (was_late)
+      remove_late(s, number);
+    else
+      s.known = accesses_.next(pages_of(group), number + 1, s.known.entry);
+    reorder(i, before);
     ++s.pins;
   });
   begun_ = number + 1;
@@ -88,14 +120,14 @@ void Residency::arrive(PageGroup group) {
   State& s = states_.at(index(group));
   LS_CHECK(!s.is_here, "layer {} group {} is here", group.layer, group.index);
   s.is_here = true;
-  here_.emplace(s.next.number, index(group));
+  here_.emplace(next_of(s), index(group));
 }
 
 void Residency::leave(PageGroup group) {
   State& s = states_.at(index(group));
   LS_CHECK(s.is_here, "layer {} group {} is not here", group.layer, group.index);
   s.is_here = false;
-  here_.erase({s.next.number, index(group)});
+  here_.erase({next_of(s), index(group)});
 }
 
 std::optional<PageGroup> Residency::victim(std::int64_t than) const {
@@ -110,7 +142,8 @@ std::optional<PageGroup> Residency::victim(std::int64_t than) const {
 std::int64_t Residency::bytes() const {
   constexpr std::size_t kNode = 64;  // of a set, allocator overhead included
   return accesses_.bytes() +
-         static_cast<std::int64_t>(states_.capacity() * sizeof(State) + here_.size() * kNode);
+         static_cast<std::int64_t>(states_.capacity() * sizeof(State) +
+                                   late_.capacity() * sizeof(LateNode) + here_.size() * kNode);
 }
 
 }  // namespace longstride

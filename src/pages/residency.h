@@ -9,13 +9,17 @@
 // pages of its layer would make them look equally near and hide their real order. A group evicted
 // because of this costs a copy, and changes no result.
 //
-// Only each group's next access is stored. When it begins, the search for the following one resumes
-// in the list where the last one stopped. So memory does not grow with accesses times groups.
+// Of the accesses that are known from the start, only each group's next one is stored. When it
+// begins, the search for the following one resumes in the list where the last one stopped. So
+// memory does not grow with accesses times groups. Resolved late accesses are kept in a list per
+// group.
 //
 // Not thread-safe: the thread that runs the step owns it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <set>
 #include <utility>
@@ -45,7 +49,7 @@ class Residency {
   void arrive(PageGroup group);
   void leave(PageGroup group);
   // The first access to the group that has not begun yet.
-  std::int64_t next_access(PageGroup group) const { return states_[index(group)].next.number; }
+  std::int64_t next_access(PageGroup group) const { return next_of(states_[index(group)]); }
   // The group to evict: of those on the device that are not pinned, the one whose next access is
   // farthest, if that is after access `than`.
   std::optional<PageGroup> victim(std::int64_t than) const;
@@ -53,21 +57,35 @@ class Residency {
   std::int64_t bytes() const;  // of memory
 
  private:
+  static constexpr std::uint32_t kEnd = std::numeric_limits<std::uint32_t>::max();
   struct State {
-    AccessList::Found next;
+    AccessList::Found known;    // the next access that was not late
+    std::uint32_t late = kEnd;  // the first of the resolved late accesses, ascending
     std::int32_t pins = 0;
     bool is_here = false;
   };
+  struct LateNode {
+    std::uint32_t number = 0, next = kEnd;
+  };
+  std::int64_t next_of(const State& s) const {
+    return s.late == kEnd ? s.known.number
+                          : std::min<std::int64_t>(s.known.number, late_[s.late].number);
+  }
   std::size_t index(PageGroup group) const {
     return static_cast<std::size_t>(group.layer * groups_ + group.index);
   }
   PageRun pages_of(std::int64_t group) const { return {group * per_, (group + 1) * per_}; }
-  void set_next(std::size_t group, AccessList::Found next);
+  void add_late(State& s, std::int64_t number);
+  void remove_late(State& s, std::int64_t number);
+  // The group's next access was `before`: keeps here_ in order.
+  void reorder(std::size_t group, std::int64_t before);
 
   std::int64_t per_, groups_;  // pages per group, groups per layer
   AccessList accesses_;
   std::int64_t begun_ = 0;                               // number of accesses
   std::vector<State> states_;                            // by layer, then group
+  std::vector<LateNode> late_;                           // the nodes of all lists
+  std::uint32_t free_ = kEnd;                            // nodes that are in none
   std::set<std::pair<std::int64_t, std::size_t>> here_;  // (next access, index of the group)
 };
 

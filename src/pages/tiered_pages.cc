@@ -20,6 +20,8 @@ const WaitSite kFetchAfterEviction{"pages/fetch-after-eviction"};
 const WaitSite kEvictAfterAccess{"pages/evict-after-access"};
 
 constexpr std::int32_t kNone = -1;
+// Late accesses have no pages until they are resolved: how many accesses prefetch looks at.
+constexpr std::int64_t kPrefetchAccesses = 64;
 // Groups on disk are read this many accesses ahead, if there are buffers.
 constexpr std::int64_t kReadAheadAccesses = 64;
 
@@ -123,7 +125,8 @@ void TieredPages::prefetch(std::int64_t number) {
   const std::int64_t most = 2 * accesses.largest();
   std::int64_t pages = 0;
   bool fits = true;
-  for (std::int64_t ahead = number + 1; fits && ahead < accesses.size(); ++ahead) {
+  const std::int64_t end = std::min(number + 1 + kPrefetchAccesses, accesses.size());
+  for (std::int64_t ahead = number + 1; fits && ahead < end; ++ahead) {
     const PageAccess access = accesses.at(ahead);
     pages += access.pages.size();
     if (pages > most) break;

@@ -54,7 +54,8 @@ ScheduleOptions schedule_options(const Device& runs_on, const ModelConfig& confi
           .across_episodes = options.across_episodes,
           .forward_cut = cut(false),
           .backward_cut = cut(true),
-          .packed = options.packed};
+          .packed = options.packed,
+          .sparse = numerics.sparse};
 }
 
 }  // namespace
@@ -104,6 +105,7 @@ StepPlanner::StepPlanner(const Device& runs_on, const ModelConfig& config,
   schedule_ = make_step_schedule(layout_, plan.schedule);
   place_episodes(runs_on, config, parameters, numerics);
   plan.memory.retained = plan.retained(config, shape_.dtype).bytes();
+  plan.memory.summaries = PageSummaries::bytes(shape_, numerics.sparse, layout_.pages());
   for (const auto& [shape, placed] : plan.episodes) {
     plan.memory.workspace = std::max(plan.memory.workspace, placed.placement.bytes);
     plan.memory.workspace_bound =
@@ -119,13 +121,15 @@ void StepPlanner::place_episodes(const Device& runs_on, const ModelConfig& confi
       gradients = ParameterSet::gradients(device, parameters);
   const ModelParameters weight_views = weights.model(), gradient_views = gradients.model();
   const RetainedActivations retained(device, without_pages_.retained(config, shape_.dtype));
+  const PageSummaries summaries(device, shape_, numerics.sparse, layout_.pages());
   const RunnerContext context{.device = device,
                               .config = config,
                               .numerics = numerics,
                               .weights = weight_views,
                               .gradients = gradient_views,
                               .frequencies = View(nullptr, DType::kF64, {config.head_size / 2}),
-                              .retained = retained};
+                              .retained = retained,
+                              .summaries = summaries};
   // Only sizes matter here, so every chunk counts as full, up to the whole sequence.
   const auto place_all = [&](const StepSchedule& schedule, SequenceLayout layout) {
     if (layout.chunks() > 1) layout.tokens = layout.chunks() * layout.chunk_tokens;

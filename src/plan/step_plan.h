@@ -37,12 +37,15 @@ inline Retention within_episode(bool rebuild_feed_forward) {
 struct StepMemory {
   std::int64_t kv_pages = 0, kv_gradient_pages = 0, workspace = 0;
   std::int64_t retained = 0;                    // activations that outlive their episode
+  std::int64_t summaries = 0;                   // of pages, in sparse layers
   std::int64_t host_pages = 0, disk_pages = 0;  // capacity for offloaded pages
   // The most bytes of the workspace alive at once: the size of a perfect placement.
   std::int64_t workspace_bound = 0;
 
   // On the device.
-  std::int64_t total() const { return kv_pages + kv_gradient_pages + workspace + retained; }
+  std::int64_t total() const {
+    return kv_pages + kv_gradient_pages + workspace + retained + summaries;
+  }
   bool operator==(const StepMemory&) const = default;
 };
 

@@ -52,6 +52,7 @@ void memory_fields(Memory& m, const F& f) {
   f("kv_gradient_pages", m.kv_gradient_pages);
   f("workspace", m.workspace);
   f("retained", m.retained);
+  f("summaries", m.summaries);
   f("host_pages", m.host_pages);
   f("disk_pages", m.disk_pages);
   f("workspace_bound", m.workspace_bound);
@@ -72,6 +73,8 @@ void task_fields(Task& t, const F& f) {
   f("output", t.output);
   f("output_lasts", t.output_lasts);
   f("append", t.append);
+  f("sparse", t.sparse);
+  f("selects", t.selects);
 }
 
 template <class Capacity, class F>
@@ -115,18 +118,16 @@ OrderedJson schedule_to_json(const ScheduleOptions& s) {
   for (const Retention tensors : s.across_episodes) across.push_back(names_of(tensors));
   cut_fields(s.forward_cut, writing(forward));
   cut_fields(s.backward_cut, writing(backward));
-  return {{"windows", s.windows},
-          {"keep_chunks", s.keep_chunks},
-          {"within_episode", names_of(s.within_episode)},
-          {"across_episodes", across},
-          {"forward_cut", forward},
-          {"backward_cut", backward},
-          {"packed", s.packed}};
+  return {{"windows", s.windows},         {"sparse", to_json(s.sparse)},
+          {"keep_chunks", s.keep_chunks}, {"within_episode", names_of(s.within_episode)},
+          {"across_episodes", across},    {"forward_cut", forward},
+          {"backward_cut", backward},     {"packed", s.packed}};
 }
 
 ScheduleOptions schedule_from(const Json& json) {
   ScheduleOptions s;
   json.at("windows").get_to(s.windows);
+  s.sparse = sparse_layers_from(json.at("sparse"));
   json.at("keep_chunks").get_to(s.keep_chunks);
   s.within_episode = retention_from(json.at("within_episode"));
   for (const Json& tensors : json.at("across_episodes"))

@@ -10,6 +10,8 @@ namespace {
 
 std::string_view word_of(Determinism d) { return d == Determinism::kExact ? "exact" : "fast"; }
 
+std::string_view word_of(Scoring s) { return s == Scoring::kMass ? "mass" : "oomb"; }
+
 }  // namespace
 
 std::optional<Determinism> determinism_of_word(std::string_view word) {
@@ -18,16 +20,56 @@ std::optional<Determinism> determinism_of_word(std::string_view word) {
   return std::nullopt;
 }
 
+std::optional<Scoring> scoring_of_word(std::string_view word) {
+  for (const Scoring s : {Scoring::kMass, Scoring::kOomb})
+    if (word_of(s) == word) return s;
+  return std::nullopt;
+}
+
+OrderedJson to_json(const SparseLayers& sparse) {
+  const Selection& s = sparse.selection;
+  return {{"budgets", sparse.budgets},
+          {"sinks", s.sinks},
+          {"recent", s.recent},
+          {"union_pages", s.union_pages},
+          {"summary_tokens", s.summary_tokens},
+          {"scoring", word_of(s.scoring)}};
+}
+
+SparseLayers sparse_layers_from(const Json& json) {
+  SparseLayers sparse;
+  const auto read = [](const Json& value, std::int64_t least, std::int64_t& into) {
+    // The library would convert 1.5 and true to integers.
+    if (!value.is_number_integer() || value < least ||
+        value > std::numeric_limits<std::int64_t>::max())
+      throw Error(fmt::format("the settings of sparse attention contain {}", dump_json(value)), "");
+    value.get_to(into);
+  };
+  for (const Json& budget : json.at("budgets"))
+    read(budget, SparseLayers::kNone, sparse.budgets.emplace_back());
+  Selection& s = sparse.selection;
+  read(json.at("sinks"), 0, s.sinks);
+  read(json.at("recent"), 0, s.recent);
+  read(json.at("union_pages"), 0, s.union_pages);
+  read(json.at("summary_tokens"), 1, s.summary_tokens);
+  const auto scoring = scoring_of_word(json.at("scoring").get<std::string>());
+  if (!scoring) throw Error(fmt::format("the scoring is {}", dump_json(json.at("scoring"))), "");
+  s.scoring = *scoring;
+  return sparse;
+}
+
 OrderedJson to_json(const NumericsRecord& r) {
-  return {{"chunk_tokens", r.chunk_tokens},
-          {"page_tokens", r.page_tokens},
-          {"head_block_rows", r.head_block_rows},
-          {"compute", word_of(r.compute)},
-          {"kv_gradient_dtype", word_of(r.kv_gradient_dtype)},
-          {"determinism", word_of(r.determinism)},
-          {"device", r.device},
-          {"kernels", r.kernels},
-          {"choices", r.choices}};
+  OrderedJson json = {{"chunk_tokens", r.chunk_tokens},
+                      {"page_tokens", r.page_tokens},
+                      {"head_block_rows", r.head_block_rows},
+                      {"compute", word_of(r.compute)},
+                      {"kv_gradient_dtype", word_of(r.kv_gradient_dtype)},
+                      {"determinism", word_of(r.determinism)},
+                      {"device", r.device},
+                      {"kernels", r.kernels},
+                      {"choices", r.choices}};
+  if (r.sparse.any()) json["sparse"] = to_json(r.sparse);
+  return json;
 }
 
 NumericsRecord numerics_from_json(const Json& json, const std::string& where) {
@@ -60,7 +102,12 @@ NumericsRecord numerics_from_json(const Json& json, const std::string& where) {
     json.at("kernels").get_to(r.kernels);
     // Older checkpoints lack them.
     if (json.contains("choices")) json.at("choices").get_to(r.choices);
+    if (json.contains("sparse")) r.sparse = sparse_layers_from(json.at("sparse"));
   } catch (const Json::exception& e) {
+    throw Error(fmt::format("{}: the numerics record is damaged: {}", where, e.what()),
+                "resume from another checkpoint");
+  } catch (const Error& e) {
+    if (!e.hint().empty()) throw;
     throw Error(fmt::format("{}: the numerics record is damaged: {}", where, e.what()),
                 "resume from another checkpoint");
   }
@@ -70,10 +117,16 @@ NumericsRecord numerics_from_json(const Json& json, const std::string& where) {
 std::string describe_difference(const NumericsRecord& here, const NumericsRecord& there) {
   const OrderedJson a = to_json(here), b = to_json(there);
   std::string text;
+  const auto value_in = [](const OrderedJson& json, const std::string& key) {
+    return json.contains(key) ? dump_json(json.at(key)) : std::string("none");
+  };
+  const auto compare = [&](const std::string& key) {
+    if (const std::string x = value_in(a, key), y = value_in(b, key); x != y)
+      text += fmt::format("{}{}: {} here, {} there", text.empty() ? "" : "; ", key, x, y);
+  };
   for (const auto& [key, value] : a.items())
-    if (key != "choices" && value != b.at(key))
-      text += fmt::format("{}{}: {} here, {} there", text.empty() ? "" : "; ", key,
-                          dump_json(value), dump_json(b.at(key)));
+    if (key != "choices") compare(key);
+  if (!a.contains("sparse")) compare("sparse");
   return text;
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/json.h"
 #include "tensor/dtype.h"
+#include "tensor/selection.h"
 
 namespace longstride {
 
@@ -26,6 +27,7 @@ struct NumericsRecord {
   DType compute = DType::kF32;            // type of activations and KV pages
   DType kv_gradient_dtype = DType::kF32;  // type of gradient pages across chunks
   Determinism determinism = Determinism::kExact;
+  SparseLayers sparse = {};
   std::string device;   // its name
   std::string kernels;  // libraries and their chosen code paths, e.g. OpenBLAS version and core
   // The fastest of several equally valid kernels, found by measuring (ops/kernel_choices.h).
@@ -37,6 +39,12 @@ struct NumericsRecord {
 
 // "exact" or "fast"; nothing for another word.
 std::optional<Determinism> determinism_of_word(std::string_view word);
+// "mass" or "oomb"; nothing for another word.
+std::optional<Scoring> scoring_of_word(std::string_view word);
+
+OrderedJson to_json(const SparseLayers& sparse);
+// Throws Error if a field is out of range, and Json::exception if it is missing or of another type.
+SparseLayers sparse_layers_from(const Json& json);
 
 OrderedJson to_json(const NumericsRecord& record);
 // Throws Error naming `where` if a field is missing, of the wrong type, or a count below 1.

@@ -16,12 +16,15 @@ class Builder {
       : layout_(layout),
         options_(options),
         layers_(static_cast<std::int64_t>(options.windows.size())),
-        first_accessed_(options.windows.size(), layout.pages()) {}
+        first_accessed_(options.windows.size(), layout.pages()),
+        has_selected_(options.sparse.any() ? static_cast<std::size_t>(layout.chunks() * layers_)
+                                           : 0) {}
 
   StepSchedule build() {
     const std::int64_t chunks = layout_.chunks(), kept = std::min(options_.keep_chunks, chunks),
                        recomputed = chunks - kept;
     result_.packed = options_.packed;
+    result_.sparse = options_.sparse.any();
     for (std::int64_t c = 0; c < recomputed; ++c) {
       begin(EpisodeKind::kForward, 1);
       forward(c);
@@ -51,21 +54,32 @@ class Builder {
     task.kind = kind;
     task.chunk = chunk;
     task.layer = layer;
-    if (layer >= 0)
-      task.visited =
-          layout_.visited_pages(chunk, options_.windows[static_cast<std::size_t>(layer)]);
+    if (layer >= 0) {
+      task.sparse = options_.sparse.is_sparse(layer);
+      task.visited = layout_.visited_pages(chunk, window_of(layer));
+      if (task.sparse) {
+        const std::int64_t own = layout_.chunk_pages(chunk).size();
+        task.most_visited =
+            own + std::min(options_.sparse.selection.union_pages, task.visited.size() - own);
+      }
+    }
     return result_.episodes.back().tasks.emplace_back(std::move(task));
   }
 
-  // Layers with the same window share a chunk's lists.
+  std::int64_t window_of(std::int64_t layer) const {
+    return options_.sparse.is_sparse(layer) ? 0 : options_.windows[static_cast<std::size_t>(layer)];
+  }
+
+  // Layers with the same window share a chunk's lists, and so do sparse ones.
   Segments segments(const Task& task) {
-    const std::int64_t window = options_.windows[static_cast<std::size_t>(task.layer)];
+    const std::int64_t window = window_of(task.layer);
     const bool backward = task.kind == TaskKind::kLayerBackward;
     if (task.chunk != segments_chunk_) segments_.clear();
     segments_chunk_ = task.chunk;
-    Segments& list = segments_[{window, backward}];
+    Segments& list = segments_[{task.sparse ? kSparse : window, backward}];
     if (list) return list;
-    const ChunkKeys keys = layout_.keys(task.chunk, window);
+    ChunkKeys keys = layout_.keys(task.chunk, window);
+    if (task.sparse) keys.kind = AttentionKind::kSparse;
     auto cut = std::make_shared<std::vector<KeySegment>>(
         cut_keys(keys, backward ? options_.backward_cut : options_.forward_cut));
     check_segments(*cut, keys);
@@ -85,11 +99,18 @@ class Builder {
     task.output = a.output;
     task.output_lasts = a.output_lasts;
     task.append = a.append;
-    if (task.attends()) task.segments = segments(task);
+    if (task.attends()) {
+      task.segments = segments(task);
+      task.selects = task.sparse && selects_first(chunk, layer);
+    }
     if (!a.append) return;
     task.appended = layout_.chunk_pages(chunk);
     kv_pages_ += task.appended.size();
     result_.peak_kv_pages = std::max(result_.peak_kv_pages, kv_pages_);
+  }
+
+  bool selects_first(std::int64_t chunk, std::int64_t layer) {
+    return !std::exchange(has_selected_[static_cast<std::size_t>(chunk * layers_ + layer)], true);
   }
 
   // The first forward pass of a chunk that will be recomputed.
@@ -171,6 +192,8 @@ class Builder {
   std::int64_t kv_pages_ = 0, gradient_pages_ = 0;
   // Per layer: gradient pages exist from here to the end of the last chunk not freed yet.
   std::vector<std::int64_t> first_accessed_;
+  std::vector<char> has_selected_;  // by chunk, then layer: a task before this one selects pages
+  static constexpr std::int64_t kSparse = -1;  // in place of a window
   std::int64_t segments_chunk_ = -1;
   std::map<std::pair<std::int64_t, bool>, Segments> segments_;  // by (window, backward)
 };
@@ -198,7 +221,7 @@ bool Task::attends() const {
 bool TaskShape::operator<(const TaskShape& other) const {
   const auto fields = [](const TaskShape& t) {
     return std::tie(t.kind, t.chunk, t.layer, t.held, t.retains, t.lasting, t.output,
-                    t.output_lasts, t.append);
+                    t.output_lasts, t.append, t.sparse, t.selects);
   };
   return fields(*this) < fields(other);
 }
@@ -215,7 +238,9 @@ EpisodeShape shape_of(const Episode& episode) {
                      .lasting = task.lasting,
                      .output = task.output,
                      .output_lasts = task.output_lasts,
-                     .append = task.append});
+                     .append = task.append,
+                     .sparse = task.sparse,
+                     .selects = task.selects});
   return shape;
 }
 

@@ -13,6 +13,7 @@
 #include "schedule/layout.h"
 #include "schedule/retention.h"
 #include "tensor/key_segments.h"
+#include "tensor/selection.h"
 
 namespace longstride {
 
@@ -36,9 +37,13 @@ struct Task {
   bool output_lasts = false;  // the output outlives the episode: the layer above retains it
   bool append = false;        // kLayerForward: stores K and V into new pages (only the first pass
                               // does; a recompute finds them)
-  PageRun appended;           // pages that `append` creates
-  PageSet visited;            // pages that attention reads, and in kLayerBackward adds gradients to
-  PageRun freed;              // kLayerBackward: pages whose K, V and gradients are freed
+  // Attention over selected pages: `visited` are all pages that may be selected. The first task of
+  // a (chunk, layer) that attends selects them, for the later ones too.
+  bool sparse = false, selects = false;
+  PageRun appended;  // pages that `append` creates
+  PageSet visited;   // pages that attention reads, and in kLayerBackward adds gradients to
+  std::int64_t most_visited = 0;  // `sparse`: the most pages of `visited` that are accessed
+  PageRun freed;                  // kLayerBackward: pages whose K, V and gradients are freed
   // Segments of the visited keys, in the order of attention. Tasks share their lists.
   std::shared_ptr<const std::vector<KeySegment>> segments;
 
@@ -71,6 +76,7 @@ struct TaskShape {
   std::int64_t layer = -1;
   Retention held, retains, lasting;
   bool output = false, output_lasts = false, append = false;
+  bool sparse = false, selects = false;
   bool operator==(const TaskShape&) const = default;
   bool operator<(const TaskShape& other) const;  // some order, for maps
 };
@@ -82,6 +88,7 @@ struct StepSchedule {
   std::int64_t peak_kv_pages = 0;        // the most at any time, of all layers together
   std::int64_t peak_gradient_pages = 0;  // likewise; a gradient page lives from its first access
   bool packed = false;                   // as in the options
+  bool sparse = false;                   // a layer is sparse
 };
 
 struct ScheduleOptions {
@@ -95,6 +102,7 @@ struct ScheduleOptions {
   KeyCut forward_cut = {}, backward_cut = {};  // of dense attention
   // The schedule must bound those of all sequences of its length, wherever documents begin.
   bool packed = false;
+  SparseLayers sparse = {};  // these ignore their window
 
   Retention retained(std::int64_t chunk, std::int64_t layer) const;
   bool operator==(const ScheduleOptions&) const = default;

@@ -1,7 +1,9 @@
 // How sparse attention selects pages. Plain data, part of the numerics record.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <vector>
 
 namespace longstride {
 
@@ -23,6 +25,28 @@ struct Selection {
 
   std::int64_t forced() const { return sinks + recent; }
   bool operator==(const Selection&) const = default;
+};
+
+// The sparse layers of a model.
+struct SparseLayers {
+  static constexpr std::int64_t kNone = -1;
+  Selection selection;
+  std::vector<std::int64_t> budgets;  // per layer; kNone: not sparse. Empty: no layer is
+
+  bool is_sparse(std::int64_t layer) const { return budget(layer) != kNone; }
+  std::int64_t budget(std::int64_t layer) const {
+    return budgets.empty() ? kNone : budgets[static_cast<std::size_t>(layer)];
+  }
+  // Largest of all layers; 0 if none is sparse.
+  std::int64_t most_pages() const {
+    std::int64_t most = 0;
+    for (const std::int64_t budget : budgets) most = std::max(most, budget);
+    return most;
+  }
+  bool any() const {
+    return std::any_of(budgets.begin(), budgets.end(), [](std::int64_t b) { return b != kNone; });
+  }
+  bool operator==(const SparseLayers&) const = default;
 };
 
 }  // namespace longstride

@@ -51,7 +51,8 @@ double work_of(const ModelConfig& config, const SequenceLayout& layout, const Ta
   const auto heads = static_cast<double>(config.query_heads * config.head_size),
              kv = static_cast<double>(config.kv_heads * config.head_size);
   const auto ffn = static_cast<double>(config.ffn_size);
-  const double keys = static_cast<double>(task.visited.size() * layout.page_tokens);
+  const std::int64_t pages = task.sparse ? task.most_visited : task.visited.size();
+  const double keys = static_cast<double>(pages * layout.page_tokens);
   const double attention = 2 * tokens * heads * std::max(tokens / 2, keys - tokens / 2);
   if (task.kind == TaskKind::kLayerBackward)
     return 2 * tokens * hidden * (2 * heads + 2 * kv + 3 * ffn) + 2.5 * attention;
@@ -122,7 +123,8 @@ StepRunner::StepRunner(const ModelConfig& config, const ParameterSet& weights,
       gradients_(gradients.model()),
       device_(weights.device()),
       plan_(std::move(plan)),
-      retained_(device_, plan_.retained(config, kv_shape(config, numerics).dtype)) {
+      retained_(device_, plan_.retained(config, kv_shape(config, numerics).dtype)),
+      summaries_(device_, kv_shape(config, numerics), numerics.sparse, plan_.layout().pages()) {
   LS_CHECK(plan_.chunk_tokens == numerics.chunk_tokens && plan_.page_tokens == numerics.page_tokens,
            "a plan for chunks of {} and pages of {}, a record of {} and {}", plan_.chunk_tokens,
            plan_.page_tokens, numerics.chunk_tokens, numerics.page_tokens);
@@ -143,7 +145,8 @@ StepRunner::StepRunner(const ModelConfig& config, const ParameterSet& weights,
                                                         .gradients = gradients_,
                                                         .frequencies = frequencies,
                                                         .attention_factor = rope.attention_factor,
-                                                        .retained = retained_},
+                                                        .retained = retained_,
+                                                        .summaries = summaries_},
                                           workspace_, *store_);
   runner_->reserve(plan_.layout());
 }

@@ -84,6 +84,8 @@ class StepRunner {
   // From now on losses() holds every token's loss of the last sequence.
   void record_losses() { runner_->record_losses(); }
   std::span<const float> losses() const { return runner_->losses(); }
+  // The pages that sparse layers selected in the last sequence.
+  const SelectedLists& selected() const { return runner_->selected(); }
 
  private:
   ModelConfig config_;
@@ -95,6 +97,7 @@ class StepRunner {
   std::unique_ptr<Memory> arena_, frequencies_;
   std::unique_ptr<KvStore> store_;
   RetainedActivations retained_;
+  PageSummaries summaries_;
   Workspace workspace_;
   std::unique_ptr<ChunkRunner> runner_;
 };

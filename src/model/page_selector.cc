@@ -1,0 +1,112 @@
+#include "model/page_selector.h"
+
+#include <algorithm>
+
+#include "ops/page_selection.h"
+
+namespace longstride {
+
+void PageSelector::reserve(const SequenceLayout& layout) {
+  if (!sparse_.any()) return;
+  longest_ = layout;
+  const std::int64_t query_pages = layout.chunk_pages(0).size();
+  lists_.reserve(layout, sparse_);
+  visits_.reserve(layout);
+  first_rows_.reserve(static_cast<std::size_t>(query_pages));
+  chosen_.reserve(static_cast<std::size_t>(query_pages * sparse_.most_pages()));
+}
+
+void PageSelector::begin_sequence(const SequenceLayout& layout) { layout_ = layout; }
+
+void PageSelector::summarize(const LayerPass& pass) {
+  const Task& task = pass.task;
+  if (task.chunk + 1 == layout_.chunks()) return;  // no later chunk selects them
+  const std::int64_t P = layout_.page_tokens, means = summaries_.means();
+  const PageRun own = layout_.chunk_pages(task.chunk);
+  first_rows_.clear();
+  for (std::int64_t page = own.begin; page < own.end; ++page)
+    first_rows_.push_back(static_cast<std::int32_t>(
+        std::max<std::int64_t>(0, layout_.document_start((page + 1) * P - 1) - page * P)));
+  ops::summarize_pages(
+      pass.ctx.stream(),
+      {.kv = pass.pages.kv(task.layer),
+       .first_page = own.begin,
+       .pages = own.size(),
+       .means = means,
+       .first_row = first_rows_.data(),
+       .summaries_MKC =
+           summaries_.of_layer(task.layer).rows(own.begin * means, own.size() * means)});
+}
+
+void PageSelector::select(const LayerPass& pass, ConstView q_THC) {
+  const Task& task = pass.task;
+  if (!task.selects) return;
+  const ChunkContext& ctx = pass.ctx;
+  const Selection& s = sparse_.selection;
+  const std::int64_t P = longest_.page_tokens, budget = sparse_.budget(task.layer),
+                     most = std::max<std::int64_t>(1, longest_.pages()),
+                     query_pages = (ctx.tokens + P - 1) / P;
+  const DenseKeys seen{layout_.document_start(ctx.begin),
+                       layout_.tokens_before_documents(task.chunk)};
+  const bool any = budget > 0 && seen.first < ctx.begin;
+  chosen_.assign(any ? static_cast<std::size_t>(query_pages * budget) : 0, -1);
+  {
+    // The same tensors for every chunk, whether or not it has earlier pages, as the plan has them.
+    const ops::PageScoresShape shape{.tokens = ctx.tokens,
+                                     .query_heads = ctx.config.query_heads,
+                                     .kv_heads = ctx.config.kv_heads,
+                                     .head_size = ctx.config.head_size,
+                                     .page_tokens = P,
+                                     .means = summaries_.means()};
+    const Lease scratch = ctx.take_f32("page scores' scratch",
+                                       {ops::page_scores_scratch_elements(ctx.stream(), shape)});
+    const Lease scores_QN = ctx.take_f32("page scores", {query_pages, most});
+    const Lease sums_N = ctx.take_f32("sums of page scores", {most});
+    const Lease union_U = ctx.workspace.take(
+        "union of pages", DType::kI32, {std::max<std::int64_t>(1, std::min(s.union_pages, most))});
+    const Lease lists_QB = ctx.workspace.take("selected pages", DType::kI32,
+                                              {query_pages, std::max<std::int64_t>(1, budget)});
+    if (any) {
+      const ops::PageScores scores{.q_THC = q_THC,
+                                   .summaries_MKC = summaries_.of_layer(task.layer),
+                                   .seen = seen,
+                                   .chunk_begin = ctx.begin,
+                                   .page_tokens = P,
+                                   .means = summaries_.means(),
+                                   .scoring = s.scoring,
+                                   .scale = attention_scale(ctx.config),
+                                   .scores_QN = scores_QN,
+                                   .scratch = scratch};
+      ops::page_scores(ctx.stream(), scores);
+      ops::choose_pages(ctx.stream(), {.scores_QN = scores_QN,
+                                       .query_pages = scores.query_pages(),
+                                       .first_page = scores.first_page(),
+                                       .candidates = scores.candidates(),
+                                       .budget = budget,
+                                       .sinks = s.sinks,
+                                       .recent = s.recent,
+                                       .union_pages = s.union_pages,
+                                       .sums_N = sums_N,
+                                       .union_U = union_U,
+                                       .lists_QB = lists_QB});
+      const auto bytes = static_cast<std::int64_t>(chosen_.size() * sizeof(std::int32_t));
+      if (bytes <= Device::kMostResultBytes)
+        ctx.device.wait_for(ctx.device.fetch_result(chosen_.data(), lists_QB.view().data(), bytes));
+      else
+        ctx.device.copy_to_host(chosen_.data(), lists_QB.view().data(), bytes);
+    }
+  }
+  lists_.store(task.chunk, task.layer, chosen_, any ? budget : 0);
+  runs_.clear();
+  for (const std::int32_t page : lists_.pages(task.chunk, task.layer))
+    runs_.push_back({page, page + 1});
+  runs_.push_back(layout_.chunk_pages(task.chunk));
+  pass.pages.select(task, PageSet(runs_));
+}
+
+VisitsView PageSelector::visits(const Task& task) {
+  visits_.build(layout_, task.chunk, lists_, task.layer);
+  return visits_.view();
+}
+
+}  // namespace longstride
