@@ -91,6 +91,7 @@ NumericsRecord choose_numerics(Device& device, const ModelConfig& config, std::i
   if (record.compute == DType::kBF16 && !device.computes_in_bf16())
     throw Error(fmt::format("{} does not compute in bf16", device.name()),
                 "choose f32 (or auto) for compute, or another device");
+  record.sparse = choice.sparse;
   record.chunk_tokens = chunk_tokens;
   record.page_tokens = page_tokens;
   record.head_block_rows = ops::loss_head_block_rows(device.stream(), config.vocabulary);

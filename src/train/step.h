@@ -41,6 +41,7 @@ struct NumericsChoice {
   std::string determinism = "exact";  // or fast
   // f32, or bf16: rounded stochastically at every chunk's addition.
   std::string kv_gradient_dtype = "f32";
+  SparseLayers sparse = {};
 };
 
 // The record for a model on a device: chunk and page as given, the rest as this build chooses.

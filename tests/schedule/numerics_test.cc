@@ -18,6 +18,8 @@ NumericsRecord example() {
   record.device = "cpu";
   record.kernels = "OpenBLAS 0.3.21 Haswell";
   record.choices = {{"a product", "7f 3"}};
+  record.sparse.budgets = {64, SparseLayers::kNone};
+  record.sparse.selection = {2, 3, 400, 32, Scoring::kOomb};
   return record;
 }
 
@@ -29,13 +31,14 @@ TEST(NumericsRecord, ComesBackFromJson) {
 
 // A field that is in the record but not in its JSON would be lost in checkpoints.
 TEST(NumericsRecord, JsonHoldsEveryField) {
-  const auto names = {"chunk_tokens", "page_tokens",       "head_block_rows",
-                      "compute",      "kv_gradient_dtype", "determinism",
-                      "device",       "kernels",           "choices"};
+  const auto names = {"chunk_tokens",      "page_tokens", "head_block_rows", "compute",
+                      "kv_gradient_dtype", "determinism", "device",          "kernels",
+                      "choices",           "sparse"};
   const Json json = as_json(example());
   EXPECT_EQ(json.size(), names.size());
   for (const char* name : names) EXPECT_TRUE(json.contains(name)) << name;
-  EXPECT_EQ(sizeof(NumericsRecord), 4 * sizeof(std::int64_t) + 2 * sizeof(std::string) +
+  EXPECT_EQ(sizeof(NumericsRecord), 4 * sizeof(std::int64_t) + sizeof(SparseLayers) +
+                                        2 * sizeof(std::string) +
                                         sizeof(std::map<std::string, std::string>));
 }
 
@@ -46,6 +49,8 @@ TEST(NumericsRecord, DamageIsNamed) {
     missing.erase(key);
     if (key == "choices") {
       EXPECT_TRUE(numerics_from_json(missing, "state.json").choices.empty());
+    } else if (key == "sparse") {
+      EXPECT_FALSE(numerics_from_json(missing, "state.json").sparse.any());
     } else {
       EXPECT_TRUE(says(error_of([&] { numerics_from_json(missing, "state.json"); }),
                        {"state.json", "damaged", key, "another checkpoint"}));
@@ -68,6 +73,14 @@ TEST(NumericsRecord, DamageIsNamed) {
           << key << " = " << bad;
     }
   }
+  for (const auto& [key, value] : whole.at("sparse").items())
+    for (const Json& bad : {Json(nullptr), Json(-2), Json("other"), Json(1.5)}) {
+      Json json = as_json(example());
+      json["sparse"][key] = key == "budgets" ? Json::array({bad}) : bad;
+      EXPECT_TRUE(says(error_of([&] { numerics_from_json(json, "state.json"); }),
+                       {"state.json", "damaged", "another checkpoint"}))
+          << key << " = " << bad;
+    }
   for (const Json& json : {Json(nullptr), Json(3), Json("text"), Json::array()})
     EXPECT_TRUE(says(error_of([&] { numerics_from_json(json, "state.json"); }), {"state.json"}));
 }
@@ -87,10 +100,13 @@ TEST(DescribeDifference, SeesEveryField) {
   for (const auto& [key, value] : whole.items()) {
     if (key == "choices") continue;  // reused on resume, so never compared
     Json changed = as_json(example());
-    changed[key] = value == "bf16"     ? Json("f32")
-                   : value == "fast"   ? Json("exact")
-                   : value.is_string() ? Json("other")
-                                       : Json(1);
+    if (key == "sparse")
+      changed.at(key).at("sinks") = 1;
+    else
+      changed[key] = value == "bf16"     ? Json("f32")
+                     : value == "fast"   ? Json("exact")
+                     : value.is_string() ? Json("other")
+                                         : Json(1);
     const std::string text = describe_difference(example(), numerics_from_json(changed, "here"));
     EXPECT_TRUE(text.starts_with(key + ": ")) << text;
   }

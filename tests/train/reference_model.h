@@ -13,6 +13,7 @@
 #include "model/chunk_runner.h"
 #include "model/parameters.h"
 #include "model/rope_frequencies.h"
+#include "tests/train/reference_selection.h"
 
 namespace longstride::reference {
 
@@ -117,9 +118,10 @@ class Tape {
     return y;
   }
 
-  // Query t attends to key s if first_visible[t] <= s <= t.
+  // Query t attends to key s if first_visible[t] <= s <= t, and it is not hidden.
   Node attention(Node q, Node k, Node v, std::int64_t heads, std::int64_t kv_heads,
-                 const std::vector<std::int64_t>& first_visible) {
+                 const std::vector<std::int64_t>& first_visible,
+                 const std::function<bool(std::int64_t t, std::int64_t s)>& hidden) {
     const std::int64_t T = q->rows, C = q->cols / heads, group = heads / kv_heads;
     Node y = make(T, q->cols);
     auto weights = std::make_shared<std::vector<double>>(static_cast<std::size_t>(heads * T * T));
@@ -129,6 +131,7 @@ class Tape {
         double* p = &(*weights)[static_cast<std::size_t>((h * T + t) * T)];
         double sum = 0;
         for (std::int64_t s = first_visible[static_cast<std::size_t>(t)]; s <= t; ++s) {
+          if (hidden && hidden(t, s)) continue;
           double score = 0;
           for (std::int64_t c = 0; c < C; ++c)
             score += q->at(t, h * C + c) * k->at(s, h / group * C + c);
@@ -225,13 +228,16 @@ class Tape {
 struct Result {
   double loss = 0;
   std::map<std::string, std::vector<double>> gradients;  // Hugging Face names
+  // Sparse layers: by layer, then query page.
+  std::vector<std::vector<std::set<std::int64_t>>> selected;
 };
 
 // `weights` holds F32 values on the host.
 inline Result run(const ModelConfig& config, const ParameterSet& weights,
                   const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& targets,
-                  const std::vector<std::int64_t>& document_starts,
-                  std::int64_t first_position = 0) {
+                  const std::vector<std::int64_t>& document_starts, std::int64_t first_position = 0,
+                  const SelectionProblem* selection = nullptr) {
+  Result result;
   std::map<std::string, Node> p;
   for (std::int64_t i = 0; i < weights.size(); ++i) {
     const ParameterSpec& spec = weights.specs()[static_cast<std::size_t>(i)];
@@ -276,7 +282,19 @@ inline Result run(const ModelConfig& config, const ParameterSet& weights,
     }
     q = tape.rope(q, config.head_size, positions, frequencies);
     k = tape.rope(k, config.head_size, positions, frequencies);
-    Node a = tape.attention(q, k, v, config.query_heads, config.kv_heads, first_visible);
+    std::function<bool(std::int64_t, std::int64_t)> hidden;
+    auto& selected = result.selected.emplace_back();
+    if (selection != nullptr && selection->sparse.is_sparse(l)) {
+      first_visible = starts;
+      selected = select_pages(*selection, selection->sparse.budget(l),
+                              {q->value, config.query_heads, config.head_size},
+                              {k->value, config.kv_heads, config.head_size}, starts);
+      hidden = [&selected, P = selection->page_tokens, C = selection->chunk_tokens](
+                   std::int64_t t, std::int64_t s) {
+        return s / C != t / C && !selected[static_cast<std::size_t>(t / P)].contains(s / P);
+      };
+    }
+    Node a = tape.attention(q, k, v, config.query_heads, config.kv_heads, first_visible, hidden);
     x = tape.add(x, tape.linear(a, get(attn + "o_proj.weight"), get(attn + "o_proj.bias")));
     h = tape.rms_norm(x, get(layer + "post_attention_layernorm.weight"), config.rms_eps);
     Node product =
@@ -287,7 +305,6 @@ inline Result run(const ModelConfig& config, const ParameterSet& weights,
   }
   x = tape.rms_norm(x, get("model.norm.weight"), config.rms_eps);
   Node head = config.tied_embeddings ? get("model.embed_tokens.weight") : get("lm_head.weight");
-  Result result;
   result.loss = tape.cross_entropy(tape.linear(x, head, nullptr), targets);
   tape.backward();
   for (auto& [name, node] : p) result.gradients[name] = node->grad;

@@ -22,6 +22,16 @@ NumericsChoice choice_of(std::uint64_t seed) {
   return {.kv_gradient_dtype = seed % 4 < 2 ? "f32" : "bf16"};
 }
 
+// The same with sparse layers, of which every second may be another kind.
+NumericsChoice sparse_choice_of(std::uint64_t seed, const ModelConfig& config) {
+  NumericsChoice choice = choice_of(seed);
+  for (std::int64_t l = 0; l < config.layers; ++l)
+    choice.sparse.budgets.push_back(l % 2 == 1 && seed % 2 == 1 ? SparseLayers::kNone : 4 + l);
+  choice.sparse.selection = {
+      .sinks = 1, .recent = 1, .union_pages = 9, .summary_tokens = seed % 3 == 0 ? kPage : 4};
+  return choice;
+}
+
 Outcome run(Device& device, const RandomCase& c, const ParameterSet& weights, std::int64_t keep,
             const NumericsChoice& choice, const PageBudget& pages,
             const MakeMover& make_mover = nullptr) {
@@ -63,7 +73,7 @@ TEST(StepTiers, LateCopiesGiveTheSameBits) {
   const auto device = make_cpu_device();
   std::int64_t copies = 0;
   const TempDirectory directory;
-  for (std::uint64_t seed = 0; seed < 3; ++seed) {
+  for (std::uint64_t seed = 0; seed < 7; ++seed) {
     Random random(seed, 11);
     RandomCase c;
     c.config = random_config(random);
@@ -71,7 +81,7 @@ TEST(StepTiers, LateCopiesGiveTheSameBits) {
     fill_sequence(c, random, 1500 + static_cast<std::int64_t>(random.below(300)),
                   seed % 2 == 0 ? 1 : 3, 0);
     const auto weights = random_weights(*device, c.config, seed);
-    const NumericsChoice choice = choice_of(seed);
+    const NumericsChoice choice = seed < 3 ? choice_of(seed) : sparse_choice_of(seed, c.config);
     const Outcome resident = run(*device, c, *weights, 1, choice, {});
     const SequenceLayout layout{static_cast<std::int64_t>(c.tokens.size()), kChunk, kPage,
                                 c.document_starts};
@@ -100,7 +110,7 @@ TEST(StepTiers, LateCopiesGiveTheSameBits) {
 TEST(StepTiers, EveryTierGivesTheSameBits) {
   const auto device = make_cpu_device();
   const TempDirectory directory;
-  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+  for (std::uint64_t seed = 0; seed < 14; ++seed) {
     Random random(seed, 9);
     RandomCase c;
     c.config = random_config(random);
@@ -109,7 +119,7 @@ TEST(StepTiers, EveryTierGivesTheSameBits) {
     const auto weights = random_weights(*device, c.config, seed);
     const SequenceLayout layout{static_cast<std::int64_t>(c.tokens.size()), kChunk, kPage, {0}};
     for (const std::int64_t keep : {1, 3}) {
-      const NumericsChoice choice = choice_of(seed);
+      const NumericsChoice choice = seed < 8 ? choice_of(seed) : sparse_choice_of(seed, c.config);
       const Outcome resident = run(*device, c, *weights, keep, choice, {});
       EXPECT_EQ(resident.moved.out + resident.moved.in, 0);
       const std::int64_t least = least_bytes(*device, c, layout, keep, choice);

@@ -1,0 +1,146 @@
+#include "train/attention_choice.h"
+
+#include <fmt/ranges.h>
+
+#include <charconv>
+#include <string_view>
+
+#include "attention/selected_lists.h"
+#include "base/error.h"
+#include "schedule/numerics.h"
+
+namespace longstride {
+namespace {
+
+// Pages whose keys the matrix kernels can score.
+constexpr std::int64_t kPageMultiple = 16;
+
+struct LayerAttention {
+  std::int64_t window = 0, budget = SparseLayers::kNone;
+};
+
+std::optional<std::int64_t> number(std::string_view text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+class Pattern {
+ public:
+  Pattern(const AttentionChoice& choice, const AttentionNames& names)
+      : choice_(choice), names_(names) {}
+
+  std::vector<LayerAttention> parse() const {
+    std::vector<LayerAttention> layers;
+    for (const std::string& entry : choice_.layers) {
+      std::string_view kind = entry;
+      std::int64_t count = 1;
+      if (const std::size_t star = kind.find('*'); star != std::string_view::npos) {
+        count = number(kind.substr(star + 1)).value_or(0);
+        if (count < 1 || count > 100'000) throw misunderstood(entry);
+        kind = kind.substr(0, star);
+      }
+      layers.insert(layers.end(), static_cast<std::size_t>(count), parse_kind(entry, kind));
+    }
+    return layers;
+  }
+
+ private:
+  Error misunderstood(const std::string& entry) const {
+    return Error(fmt::format("{} has '{}'", names_.layers, entry),
+                 "entries are dense, window(1024), sparse or sparse(32), with *24 for 24 layers");
+  }
+  LayerAttention parse_kind(const std::string& entry, std::string_view kind) const {
+    std::optional<std::int64_t> size;
+    if (const std::size_t open = kind.find('('); open != std::string_view::npos) {
+      if (kind.back() != ')') throw misunderstood(entry);
+      size = number(kind.substr(open + 1, kind.size() - open - 2));
+      if (!size || *size < 0) throw misunderstood(entry);
+      kind = kind.substr(0, open);
+    }
+    if (kind == "dense" && !size) return {};
+    if (kind == "window" && size.value_or(0) > 0) return {.window = *size};
+    if (kind == "sparse") return {.budget = size.value_or(choice_.budget)};
+    throw misunderstood(entry);
+  }
+
+  const AttentionChoice& choice_;
+  const AttentionNames& names_;
+};
+
+void check_selection(const Selection& s, std::int64_t budget, std::int64_t page_tokens,
+                     const AttentionNames& names) {
+  if (budget < s.forced())
+    throw Error(fmt::format("{} is {}, and {} pages are forced ({} {} and {} {})", names.budget,
+                            budget, s.forced(), names.sinks, s.sinks, names.recent, s.recent),
+                fmt::format("the budget includes the forced pages: raise it, or lower {} and {}",
+                            names.sinks, names.recent));
+  if (s.union_pages < budget)
+    throw Error(fmt::format("{} is {}, less than {} {}", names.union_pages, s.union_pages,
+                            names.budget, budget),
+                "a chunk's pages include those of every query page: raise it");
+  if (s.union_pages > SelectedLists::kMostUnionPages)
+    throw Error(fmt::format("{} is {}", names.union_pages, s.union_pages),
+                fmt::format("give at most {}", SelectedLists::kMostUnionPages));
+  if (page_tokens % kPageMultiple != 0)
+    throw Error(fmt::format("sparse attention with pages of {} tokens", page_tokens),
+                fmt::format("choose a page of a multiple of {}, e.g. 128", kPageMultiple));
+  if (s.summary_tokens < 1 || page_tokens % s.summary_tokens != 0)
+    throw Error(fmt::format("{} is {}, and a page has {} tokens", names.summary_tokens,
+                            s.summary_tokens, page_tokens),
+                "choose a divisor of the page: 128, 64 or 32 for pages of 128");
+}
+
+}  // namespace
+
+const AttentionNames& attention_keys() {
+  static const AttentionNames names{
+      "attention.kind",   "attention.layers",      "attention.budget",         "attention.sinks",
+      "attention.recent", "attention.union_pages", "attention.summary_tokens", "attention.scoring"};
+  return names;
+}
+
+const AttentionNames& attention_options() {
+  static const AttentionNames names{"--attention",      "--attention-layers", "--budget",
+                                    "--sinks",          "--recent",           "--union",
+                                    "--summary-tokens", "--scoring"};
+  return names;
+}
+
+SparseLayers apply_attention(const AttentionChoice& choice, const AttentionNames& names,
+                             std::int64_t page_tokens, ModelConfig& config) {
+  std::vector<LayerAttention> layers = Pattern(choice, names).parse();
+  const auto count = static_cast<std::size_t>(config.layers);
+  if (!layers.empty() && (layers.size() > count || count % layers.size() != 0))
+    throw Error(fmt::format("{} [{}] has {} layers and the model {}", names.layers,
+                            fmt::join(choice.layers, ", "), layers.size(), config.layers),
+                "give one entry per layer (\"sparse*24\" counts as 24), or a pattern that repeats");
+  for (std::size_t i = 0; !layers.empty() && layers.size() < count; ++i)
+    layers.push_back(layers[i]);
+  if (layers.empty())
+    for (const std::int64_t window : config.windows)
+      layers.push_back(
+          {.window = window,
+           .budget = choice.kind == "sparse" && window == 0 ? choice.budget : SparseLayers::kNone});
+  SparseLayers sparse;
+  sparse.selection = {
+      .sinks = choice.sinks,
+      .recent = choice.recent,
+      .union_pages = choice.union_pages,
+      .summary_tokens = choice.summary_tokens.value_or(std::min<std::int64_t>(128, page_tokens))};
+  const std::optional<Scoring> scoring = scoring_of_word(choice.scoring);
+  if (!scoring)
+    throw Error(fmt::format("{} is '{}'", names.scoring, choice.scoring), "choose mass or oomb");
+  sparse.selection.scoring = *scoring;
+  config.windows.clear();
+  for (const LayerAttention& layer : layers) {
+    config.windows.push_back(layer.window);
+    sparse.budgets.push_back(layer.budget);
+    if (layer.budget != SparseLayers::kNone)
+      check_selection(sparse.selection, layer.budget, page_tokens, names);
+  }
+  return sparse.any() ? sparse : SparseLayers{};
+}
+
+}  // namespace longstride

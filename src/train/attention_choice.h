@@ -1,0 +1,43 @@
+// The user's choice of attention per layer, and what it makes of a model: windows and sparse
+// layers.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/config.h"
+#include "tensor/selection.h"
+
+namespace longstride {
+
+struct AttentionChoice {
+  // "model": as the model's config.json says. "sparse": its layers without a window are sparse.
+  std::string kind = "model";
+  // If not empty, replaces the model's: "dense", "window(1024)", "sparse", "sparse(32)", each
+  // with "*N" for N layers. A list shorter than the model is repeated.
+  std::vector<std::string> layers = {};
+  std::int64_t budget = 64;  // of "sparse" without a number
+  std::int64_t sinks = 1, recent = 2, union_pages = 512;
+  std::optional<std::int64_t> summary_tokens = {};  // without it, 128 or the page if it is smaller
+  std::string scoring = "mass";                     // or "oomb"
+
+  bool operator==(const AttentionChoice&) const = default;
+};
+
+// How messages name the settings: "attention.budget", "--budget".
+struct AttentionNames {
+  std::string kind, layers, budget, sinks, recent, union_pages, summary_tokens, scoring;
+};
+// Of the keys in [attention], and of the options of commands.
+const AttentionNames& attention_keys();
+const AttentionNames& attention_options();
+
+// Sets the windows that the pattern asks for, and returns the sparse layers. Throws Error for a
+// pattern that is not understood or does not fit the model, and for numbers that contradict each
+// other.
+SparseLayers apply_attention(const AttentionChoice& choice, const AttentionNames& names,
+                             std::int64_t page_tokens, ModelConfig& config);
+
+}  // namespace longstride

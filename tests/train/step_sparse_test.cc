@@ -1,0 +1,151 @@
+// Sparse attention: a step's lists, losses and gradients against a plain reference, and the same
+// bits however the step is run.
+#include <gtest/gtest.h>
+
+#include "base/thread_pool.h"
+#include "tests/train/like_reference.h"
+
+namespace longstride {
+namespace {
+
+struct SparseCase : RandomCase {
+  SparseLayers sparse;
+};
+
+// Some layers may stay dense or have a window.
+SparseCase sparse_case(std::uint64_t seed) {
+  Random random(seed, 21);
+  const auto pick = [&](std::initializer_list<std::int64_t> options) {
+    return *(options.begin() + random.below(options.size()));
+  };
+  SparseCase c;
+  c.config = random_config(random);
+  c.page = 16 * pick({1, 2});
+  c.chunk = c.page * pick({1, 2, 4});
+  c.keep_chunks = pick({1, 2});
+  Selection& s = c.sparse.selection;
+  s.sinks = pick({0, 1, 2});
+  s.recent = pick({0, 1, 2});
+  s.summary_tokens = c.page / pick({1, 2, 4});
+  s.scoring = random.below(3) == 0 ? Scoring::kOomb : Scoring::kMass;
+  std::int64_t largest = s.forced();
+  for (std::int64_t l = 0; l < c.config.layers; ++l) {
+    const bool dense = l > 0 && random.below(4) == 0;
+    c.sparse.budgets.push_back(dense ? SparseLayers::kNone : s.forced() + pick({0, 1, 2, 5, 30}));
+    largest = std::max(largest, c.sparse.budgets.back());
+  }
+  s.union_pages = largest + pick({0, 2, 100});
+  fill_sequence(c, random, 2 + static_cast<std::int64_t>(random.below(350)), pick({1, 1, 1, 4}),
+                random.below(2) * 4);
+  return c;
+}
+
+struct SparseOutcome : StepOutcome {
+  std::vector<std::vector<std::vector<std::int64_t>>> lists;  // by layer, then query page
+};
+
+std::vector<std::vector<std::int64_t>> lists_of(const SelectedLists& selected, std::int64_t layer,
+                                                const SequenceLayout& layout) {
+  std::vector<std::vector<std::int64_t>> lists;
+  for (std::int64_t chunk = 0; chunk < layout.chunks(); ++chunk)
+    for (std::int64_t q = 0; q < layout.chunk_pages(chunk).size(); ++q) {
+      std::vector<std::int64_t>& list = lists.emplace_back();
+      for (const std::uint16_t i : selected.list(chunk, layer, q))
+        list.push_back(selected.pages(chunk, layer)[i]);
+    }
+  return lists;
+}
+
+SparseOutcome run(Device& device, const SparseCase& c, const ParameterSet& weights,
+                  std::int64_t keep_chunks, bool rebuild_feed_forward = false,
+                  const PageBudget& pages = {}) {
+  SparseOutcome out;
+  out.gradients = std::make_unique<ParameterSet>(device, c.config, DType::kF32, "gradients");
+  StepRunner runner =
+      planned_runner(c.config, weights, *out.gradients,
+                     choose_numerics(device, c.config, c.chunk, c.page, {.sparse = c.sparse}),
+                     {.max_tokens = static_cast<std::int64_t>(c.tokens.size()),
+                      .keep_chunks = keep_chunks,
+                      .within_episode = within_episode(rebuild_feed_forward),
+                      .pages = pages,
+                      .packed = c.document_starts.size() > 1});
+  const auto counted = static_cast<double>(
+      std::count_if(c.targets.begin(), c.targets.end(), [](std::int32_t t) { return t >= 0; }));
+  runner.record_losses();
+  // Twice: the first run must leave no state behind.
+  for (int i = 0; i < 2; ++i) {
+    out.gradients->zero();
+    out.result = runner.run({c.tokens, c.targets, c.document_starts}, 1.0 / counted);
+  }
+  out.losses.assign(runner.losses().begin(), runner.losses().end());
+  const SequenceLayout layout{static_cast<std::int64_t>(c.tokens.size()), c.chunk, c.page,
+                              c.document_starts};
+  for (std::int64_t l = 0; l < c.config.layers; ++l)
+    out.lists.push_back(c.sparse.is_sparse(l) ? lists_of(runner.selected(), l, layout)
+                                              : std::vector<std::vector<std::int64_t>>());
+  EXPECT_EQ(runner.store().kv_pool().in_use(), 0);
+  EXPECT_EQ(runner.store().gradient_pool().in_use(), 0);
+  return out;
+}
+
+TEST(StepSparse, LikeTheReference) {
+  const auto device = make_cpu_device();
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE(seed);
+    const SparseCase c = sparse_case(seed);
+    const auto weights = random_weights(*device, c.config, seed);
+    const reference::SelectionProblem selection{c.sparse, c.chunk, c.page};
+    const reference::Result expected =
+        reference::run(c.config, *weights, c.tokens, c.targets, c.document_starts, 0, &selection);
+    const SparseOutcome out = run(*device, c, *weights, c.keep_chunks);
+    for (std::size_t l = 0; l < out.lists.size(); ++l) {
+      ASSERT_EQ(out.lists[l].size(), expected.selected[l].size());
+      for (std::size_t q = 0; q < out.lists[l].size(); ++q) {
+        const auto& want = expected.selected[l][q];
+        EXPECT_EQ(out.lists[l][q], std::vector<std::int64_t>(want.begin(), want.end()))
+            << "layer " << l << " query page " << q;
+      }
+    }
+    // Dense attention is off by 2e-5 in the worst conditioned of these models.
+    expect_like_reference(out, expected, 4e-5);
+  }
+}
+
+TEST(StepSparse, ABudgetForAllPagesIsDense) {
+  const auto device = make_cpu_device();
+  for (std::uint64_t seed = 0; seed < 6; ++seed) {
+    SparseCase c = sparse_case(seed);
+    for (std::int64_t& window : c.config.windows) window = 0;
+    for (std::int64_t& budget : c.sparse.budgets) budget = 1000;
+    c.sparse.selection.union_pages = 1000;
+    const auto weights = random_weights(*device, c.config, seed);
+    expect_like_reference(
+        run(*device, c, *weights, 1),
+        reference::run(c.config, *weights, c.tokens, c.targets, c.document_starts), 1e-5);
+  }
+}
+
+TEST(StepSparse, HoweverItRunsTheBitsAreTheSame) {
+  const auto device = make_cpu_device();
+  const int before = thread_count();
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    SCOPED_TRACE(seed);
+    const SparseCase c = sparse_case(seed);
+    const auto weights = random_weights(*device, c.config, seed);
+    const SparseOutcome once = run(*device, c, *weights, 1);
+    const auto expect_same = [&](const SparseOutcome& other) {
+      EXPECT_EQ(other.losses, once.losses);
+      EXPECT_EQ(other.lists, once.lists);
+      EXPECT_TRUE(same_bits(*other.gradients, *once.gradients));
+    };
+    expect_same(run(*device, c, *weights, 3));
+    expect_same(run(*device, c, *weights, 100));
+    expect_same(run(*device, c, *weights, 2, true));
+    set_thread_count(3);
+    expect_same(run(*device, c, *weights, 1));
+    set_thread_count(before);
+  }
+}
+
+}  // namespace
+}  // namespace longstride
