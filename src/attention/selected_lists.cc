@@ -76,6 +76,18 @@ std::span<const std::uint16_t> SelectedLists::list(std::int64_t chunk, std::int6
       std::size_t{lengths_[static_cast<std::size_t>(s.lengths + query_page)]});
 }
 
+SelectedLists::Unions SelectedLists::unions() const {
+  Unions u;
+  for (const Slot& s : slots_) {
+    if (s.page_count == 0) continue;
+    u.least = u.count == 0 ? s.page_count : std::min(u.least, s.page_count);
+    u.most = std::max(u.most, s.page_count);
+    u.sum += s.page_count;
+    ++u.count;
+  }
+  return u;
+}
+
 std::int64_t SelectedLists::bytes() const {
   return static_cast<std::int64_t>(slots_.size() * sizeof(Slot) +
                                    (pages_.size() + distinct_.capacity()) * sizeof(std::int32_t) +

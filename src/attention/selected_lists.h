@@ -32,6 +32,12 @@ class SelectedLists {
   std::span<const std::uint16_t> list(std::int64_t chunk, std::int64_t layer,
                                       std::int64_t query_page) const;
   std::int64_t bytes() const;
+  // How many distinct pages the (chunk, layer)s that have earlier pages selected.
+  struct Unions {
+    std::int64_t count = 0, least = 0, most = 0, sum = 0;
+    double mean() const { return static_cast<double>(sum) / static_cast<double>(count); }
+  };
+  Unions unions() const;
 
  private:
   struct Slot {

@@ -62,12 +62,14 @@ Json profile(Device& device, const std::function<void()>& run) {
 }
 
 // A GPU needs larger products, and computes in the type of the weights.
-NumericsRecord numerics_of(const StepBenchOptions& o, Device& device, const ModelConfig& config) {
+NumericsRecord numerics_of(const StepBenchOptions& o, Device& device, const BenchShape& shape) {
   const std::string chunk = !o.chunk.empty()            ? o.chunk
                             : device.computes_in_bf16() ? "4096"
                                                         : "1024";
-  return choose_numerics(device, config, parse_size(chunk, "--chunk"), parse_size(o.page, "--page"),
-                         o.numerics);
+  NumericsChoice choice = o.numerics;
+  choice.sparse = shape.sparse;
+  return choose_numerics(device, shape.config, parse_size(chunk, "--chunk"),
+                         parse_size(o.page, "--page"), choice);
 }
 
 DType weights_dtype(const StepBenchOptions& o, const Device& device) {
@@ -116,11 +118,12 @@ int bench_step(const StepBenchOptions& o) {
   check_bench_json(o.json);
   std::optional<Tracer> tracer;
   if (!o.trace.empty()) tracer.emplace(o.trace);
-  const ModelConfig config = shape_of(o);
+  const BenchShape shape = shape_of(o);
+  const ModelConfig& config = shape.config;
   const std::int64_t context = parse_size(o.context, "--context");
   if (context < 2) throw Error(fmt::format("--context is {}", context), "give at least 2 tokens");
   const std::unique_ptr<Device> device = make_device(o.device);
-  const NumericsRecord numerics = numerics_of(o, *device, config);
+  const NumericsRecord numerics = numerics_of(o, *device, shape);
   check_context(o, *device, config, numerics, context);
   Engine engine(*device, config, parameter_specs(config, weights_dtype(o, *device)));
   engine.initialize_repeatedly(0);

@@ -39,10 +39,13 @@ void add_shape_options(CLI::App& command, const std::shared_ptr<StepBenchOptions
   command.add_option("--chunk", options->chunk,
                      "tokens of a chunk: 1024 on the CPU, 4096 on a GPU");
   command.add_option("--page", options->page, "tokens of a page")->capture_default_str();
-  command.add_option("--attention", options->attention, "dense, or window with --window")
-      ->check(CLI::IsMember({"dense", "window"}))
+  command
+      .add_option("--attention", options->attention,
+                  "of all layers: dense, window with --window, or sparse")
+      ->check(CLI::IsMember({"dense", "window", "sparse"}))
       ->capture_default_str();
   command.add_option("--window", options->window, "tokens a query sees, itself included");
+  add_sparse_options(command, options->sparse);
   command.add_option("--layers", options->layers, "use only so many layers")
       ->check(CLI::PositiveNumber);
   command
@@ -129,7 +132,7 @@ void warn_of_unused(const StepBenchOptions& o, const StepMemory& m) {
         o.disk_memory);
 }
 
-ModelConfig shape_of(const StepBenchOptions& o) {
+BenchShape shape_of(const StepBenchOptions& o) {
   ModelConfig config = find_preset(o.preset);
   if (o.layers > config.layers)
     throw Error(fmt::format("--layers is {}, but {} has {}", o.layers, o.preset, config.layers),
@@ -146,7 +149,15 @@ ModelConfig shape_of(const StepBenchOptions& o) {
     throw Error("--window without --attention window", "add --attention window");
   }
   config.windows.assign(static_cast<std::size_t>(config.layers), window);
-  return config;
+  AttentionChoice choice = o.sparse;
+  if (o.attention == "sparse") choice.kind = "sparse";
+  AttentionChoice unused;
+  unused.layers = o.sparse.layers;
+  if (o.attention != "sparse" && o.sparse.layers.empty() && o.sparse != unused)
+    throw Error("options of sparse attention without sparse layers", "add --attention sparse");
+  SparseLayers sparse =
+      apply_attention(choice, attention_options(), parse_size(o.page, "--page"), config);
+  return {std::move(config), std::move(sparse)};
 }
 
 PageBudget pages_of(const StepBenchOptions& o, const StepPlanner& planner) {

@@ -21,6 +21,7 @@ struct StepBenchOptions {
   std::int64_t layers = 0, repeat = 1, keep_chunks = 1, updates = 0;
   bool rebuild_feed_forward = false, profile = false;
   NumericsChoice numerics;
+  AttentionChoice sparse;
 };
 
 void add_options(CLI::App& command, const std::shared_ptr<StepBenchOptions>& options);
@@ -29,7 +30,12 @@ void check_options(const StepBenchOptions& o);
 // Warns about options that have no effect under the plan.
 void warn_of_unused(const StepBenchOptions& o, const StepMemory& m);
 
-ModelConfig shape_of(const StepBenchOptions& o);
+// The model, with its windows, and its sparse layers.
+struct BenchShape {
+  ModelConfig config;
+  SparseLayers sparse;
+};
+BenchShape shape_of(const StepBenchOptions& o);
 PageBudget pages_of(const StepBenchOptions& o, const StepPlanner& planner);
 // Where the optimizer's state goes, in addition to the pages of the step.
 UpdateBench update_of(const StepBenchOptions& o, const StepMemory& step);

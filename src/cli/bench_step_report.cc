@@ -22,6 +22,10 @@ std::vector<std::int64_t> document_lengths(const std::vector<std::int64_t>& star
   return lengths;
 }
 
+SparseFlops sparse_of(const StepPlan& plan) {
+  return {plan.schedule.sparse.budgets, plan.chunk_tokens, plan.page_tokens};
+}
+
 // Arithmetic beyond the model FLOPs: the layers of all chunks except the kept ones run forward a
 // second time.
 double recomputed_flops(const ModelConfig& config, const StepPlan& plan,
@@ -31,7 +35,7 @@ double recomputed_flops(const ModelConfig& config, const StepPlan& plan,
       plan.chunk_tokens;
   ModelConfig layers = config;
   layers.vocabulary = 0;  // no head
-  return flops_of(layers, document_lengths(best.documents, recomputed)) / 3;
+  return flops_of(layers, sparse_of(plan), document_lengths(best.documents, recomputed)) / 3;
 }
 
 struct Rates {
@@ -39,7 +43,8 @@ struct Rates {
 };
 
 Rates rates_of(const Engine& engine, const StepBenchResult& best) {
-  const double model = flops_of(engine.config(), document_lengths(best.documents, best.context));
+  const double model = flops_of(engine.config(), sparse_of(engine.runner().plan()),
+                                document_lengths(best.documents, best.context));
   const double recomputed = recomputed_flops(engine.config(), engine.runner().plan(), best);
   return {model / best.total * 1e-12, (model + recomputed) / best.total * 1e-12};
 }
@@ -75,6 +80,7 @@ OrderedJson memory_to_json(Engine& engine, const StepBenchResult& best) {
           {"kv_gradient_pages", m.kv_gradient_pages},
           {"workspace", m.workspace},
           {"workspace_bound", m.workspace_bound},
+          {"page_summaries", m.summaries},
           {"host_pages", m.host_pages},
           {"disk_pages", m.disk_pages},
           {"moved_out", best.result.moved.out},
@@ -90,6 +96,13 @@ OrderedJson memory_to_json(Engine& engine, const StepBenchResult& best) {
           {"device_allocated", device.allocated_bytes()},
           {"device_used", device.used_bytes()},
           {"step_bytes", step_bytes(engine, best)}};
+}
+
+// Different earlier pages per chunk and sparse layer: the bound of transfers.
+OrderedJson union_to_json(const Engine& engine) {
+  const SelectedLists::Unions u = engine.runner().selected().unions();
+  if (u.count == 0) return {};
+  return {{"least", u.least}, {"mean", u.mean()}, {"most", u.most}};
 }
 
 void log_figures(const StepBenchOptions& o, Engine& engine, const StepBenchResult& best,
@@ -108,6 +121,11 @@ void log_figures(const StepBenchOptions& o, Engine& engine, const StepBenchResul
       "workspace {})",
       bytes(step_bytes(engine, best)), bytes(m.total()), bytes(m.kv_pages),
       bytes(m.kv_gradient_pages), bytes(m.workspace));
+  if (const SelectedLists::Unions u = engine.runner().selected().unions(); u.count > 0)
+    log_info(
+        "sparse: a chunk's layer attends to {:.0f} different earlier pages ({} at most), page "
+        "summaries take {}",
+        u.mean(), u.most, bytes(m.summaries));
   if (const MovedBytes& moved = best.result.moved; moved.in + moved.out > 0)
     log_info(
         "pages: {} out in {:.2f} s, {} in in {:.2f} s ({} and {} by disk), computing waited "
@@ -147,6 +165,7 @@ OrderedJson report_step(const StepBenchOptions& o, Engine& engine, const StepBen
           {"model_flop_utilization",
            peak ? OrderedJson(rates.model_tflops * 1e12 / *peak) : OrderedJson()},
           {"seconds", seconds_to_json(best)},
+          {"union_pages", union_to_json(engine)},
           {"hidden_share", best.result.move_times.hidden_share()},
           {"memory", memory_to_json(engine, best)},
           {"numerics", best.numerics}};

@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include "train/attention_choice.h"
 #include "train/step.h"
 
 namespace longstride::cli {
@@ -21,6 +22,8 @@ void add_demo(CLI::App& app, Action& action);
 
 // Adds `--compute` and `--determinism`, checked; `choice` must outlive the parser.
 void add_numerics_options(CLI::App& command, NumericsChoice& choice);
+// All but --attention itself, whose words differ by command.
+void add_sparse_options(CLI::App& command, AttentionChoice& choice);
 // Adds `--device`, checked; "auto" by default.
 void add_device_option(CLI::App& command, std::string& device);
 

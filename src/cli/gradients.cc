@@ -1,5 +1,6 @@
 // longstride gradients --model DIR --tokens FILE --out grads.safetensors: loss on stdout as JSON,
 // gradients under Hugging Face names.
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 
@@ -9,7 +10,9 @@
 #include "base/output_file.h"
 #include "base/sizes.h"
 #include "cli/commands.h"
+#include "cli/compare_gradients.h"
 #include "cli/output.h"
+#include "cli/selected_pages.h"
 #include "cli/usage.h"
 #include "data/sample_stream.h"
 #include "model/model_directory.h"
@@ -24,8 +27,10 @@ struct Options {
   std::string model, tokens, out, format = "u32", index, chunk = "1024", page = "128",
                                   device = "auto";
   std::int64_t document_token = -1, keep_chunks = 1, first_position = 0;
-  bool rebuild_feed_forward = false;
+  bool rebuild_feed_forward = false, compare_dense = false;
   NumericsChoice numerics;
+  AttentionChoice attention;
+  std::string lists, picture;
 };
 
 // The whole token file as one sequence.
@@ -80,21 +85,20 @@ void check_output(const std::filesystem::path& out, const std::filesystem::path&
   check_output_file(out, {"--out", "a file of gradients by longstride", begins_as_gradients});
 }
 
-int gradients(const Options& o) {
-  const ModelDirectory model = ModelDirectory::open(o.model);
-  if (!o.out.empty()) check_output(o.out, o.model);
-  const std::unique_ptr<Device> device = make_device(o.device);
-  const ModelConfig& config = model.config();
-  const Sample sample = read_sequence(o, config.vocabulary);
-  if (o.keep_chunks < 1)
-    throw Error(fmt::format("--keep-chunks is {}", o.keep_chunks),
-                "at least the last chunk is kept: give 1 or more");
-  const NumericsRecord numerics = choose_numerics(*device, config, parse_size(o.chunk, "--chunk"),
-                                                  parse_size(o.page, "--page"), o.numerics);
+struct Outcome {
+  SequenceResult result;
+  NumericsRecord numerics;
+};
+
+Outcome run(const Options& o, const Sample& sample, const ModelDirectory& model, Engine& engine,
+            const SparseLayers& sparse) {
+  NumericsChoice choice = o.numerics;
+  choice.sparse = sparse;
+  const NumericsRecord numerics =
+      choose_numerics(engine.device(), engine.config(), parse_size(o.chunk, "--chunk"),
+                      parse_size(o.page, "--page"), choice);
   SequenceLayout{sample.size(), numerics.chunk_tokens, numerics.page_tokens, sample.document_starts}
       .validate();
-
-  Engine engine(*device, config, model.specs());
   engine.load(model);
   engine.prepare_step(
       numerics, engine
@@ -103,20 +107,60 @@ int gradients(const Options& o) {
                                         .within_episode = within_episode(o.rebuild_feed_forward),
                                         .packed = sample.document_starts.size() > 1})
                     .plan({}));
-  const auto counted = static_cast<double>(sample.counted_targets());
-  const SequenceResult result = engine.backward(
-      {sample.tokens, sample.targets, sample.document_starts, o.first_position}, 1.0 / counted);
-  if (!o.out.empty()) write_gradients(o.out, engine.gradients());
-  const OrderedJson json = {{"loss", result.loss_sum / counted},
-                            {"tokens", sample.size()},
-                            {"targets", result.targets},
-                            {"correct", result.correct},
-                            {"documents", sample.document_starts.size()},
-                            {"seconds",
-                             {{"forward", result.seconds.forward},
-                              {"recompute", result.seconds.recompute},
-                              {"backward", result.seconds.backward}}},
-                            {"numerics", to_json(numerics)}};
+  return {engine.backward({sample.tokens, sample.targets, sample.document_starts, o.first_position},
+                          1.0 / static_cast<double>(sample.counted_targets())),
+          numerics};
+}
+
+// The same sequence with dense attention, beside which `gradients` are put.
+OrderedJson compare_with_dense(const Options& o, const Sample& sample, const ModelDirectory& model,
+                               Device& device, const HostGradients& gradients) {
+  ModelConfig config = model.config();
+  std::fill(config.windows.begin(), config.windows.end(), 0);
+  Engine engine(device, config, model.specs());
+  const Outcome dense = run(o, sample, model, engine, {});
+  OrderedJson json = {{"loss", dense.result.loss_sum / static_cast<double>(dense.result.targets)},
+                      {"correct", dense.result.correct}};
+  json["groups"] = compare_gradients(gradients, fetch_gradients(engine.gradients()));
+  return json;
+}
+
+int gradients(const Options& o) {
+  const ModelDirectory model = ModelDirectory::open(o.model);
+  if (!o.out.empty()) check_output(o.out, o.model);
+  const std::unique_ptr<Device> device = make_device(o.device);
+  ModelConfig config = model.config();
+  const SparseLayers sparse =
+      apply_attention(o.attention, attention_options(), parse_size(o.page, "--page"), config);
+  if (!o.lists.empty()) check_lists_output(o.lists, sparse, o.model);
+  if (!o.picture.empty()) check_picture_output(o.picture, sparse);
+  const Sample sample = read_sequence(o, config.vocabulary);
+  if (o.keep_chunks < 1)
+    throw Error(fmt::format("--keep-chunks is {}", o.keep_chunks),
+                "at least the last chunk is kept: give 1 or more");
+
+  auto engine = std::make_unique<Engine>(*device, config, model.specs());
+  const auto [result, numerics] = run(o, sample, model, *engine, sparse);
+  if (!o.out.empty()) write_gradients(o.out, engine->gradients());
+  const SequenceLayout layout{sample.size(), numerics.chunk_tokens, numerics.page_tokens,
+                              sample.document_starts};
+  if (!o.lists.empty()) write_lists(o.lists, engine->runner().selected(), sparse, layout);
+  if (!o.picture.empty()) write_picture(o.picture, engine->runner().selected(), sparse, layout);
+  OrderedJson json = {{"loss", result.loss_sum / static_cast<double>(sample.counted_targets())},
+                      {"tokens", sample.size()},
+                      {"targets", result.targets},
+                      {"correct", result.correct},
+                      {"documents", sample.document_starts.size()},
+                      {"seconds",
+                       {{"forward", result.seconds.forward},
+                        {"recompute", result.seconds.recompute},
+                        {"backward", result.seconds.backward}}},
+                      {"numerics", to_json(numerics)}};
+  if (o.compare_dense) {
+    const HostGradients here = fetch_gradients(engine->gradients());
+    engine.reset();  // its memory serves the dense step
+    json["dense"] = compare_with_dense(o, sample, model, *device, here);
+  }
   return print_output(dump_json(json) + "\n");
 }
 
@@ -148,6 +192,24 @@ void add_gradients(CLI::App& app, Action& action) {
                     "compute gate and up again in the backward pass");
   command->add_option("--first-position", o->first_position, "RoPE position of the first token")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 53));
+  command
+      ->add_option("--attention", o->attention.kind,
+                   "model: as its config.json says; sparse: all layers without a window")
+      ->check(CLI::IsMember({"model", "sparse"}))
+      ->capture_default_str();
+  add_sparse_options(*command, o->attention);
+  command
+      ->add_option("--lists", o->lists,
+                   "safetensors file for the pages that sparse layers selected: int32 [query "
+                   "pages, budget + forced pages] per layer, -1 where a list is shorter")
+      ->check(not_empty());
+  command
+      ->add_option("--picture", o->picture,
+                   "SVG file with a picture of the pages that each query page visits, per layer")
+      ->check(not_empty());
+  command->add_flag("--compare-dense", o->compare_dense,
+                    "also run dense attention: loss, and by group of parameters the relative "
+                    "difference and the cosine of the gradients");
   add_numerics_options(*command, o->numerics);
   add_device_option(*command, o->device);
   command->callback([o, &action] { action = [o] { return gradients(*o); }; });

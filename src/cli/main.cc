@@ -24,6 +24,44 @@ void add_device_option(CLI::App& command, std::string& device) {
       ->capture_default_str();
 }
 
+void add_sparse_options(CLI::App& command, AttentionChoice& choice) {
+  const auto count = CLI::Range(std::int64_t{0}, std::int64_t{1} << 40);
+  command
+      .add_option("--attention-layers", choice.layers,
+                  "the kind of each layer: dense, window(1024), sparse or sparse(32), with *24 for "
+                  "24 layers, separated by commas; repeated if there are fewer")
+      ->delimiter(',');
+  command
+      .add_option("--budget", choice.budget,
+                  "sparse: earlier pages that a page of queries attends to, forced ones included")
+      ->check(count)
+      ->capture_default_str();
+  command.add_option("--sinks", choice.sinks, "sparse: first pages that are always attended to")
+      ->check(count)
+      ->capture_default_str();
+  command
+      .add_option("--recent", choice.recent,
+                  "sparse: last pages before the chunk that are always attended to")
+      ->check(count)
+      ->capture_default_str();
+  command
+      .add_option("--union", choice.union_pages,
+                  "sparse: the most different earlier pages that a chunk attends to in a layer")
+      ->check(count)
+      ->capture_default_str();
+  command
+      .add_option("--summary-tokens", choice.summary_tokens,
+                  "sparse: keys per mean by which pages are selected; without it the page, at most "
+                  "128")
+      ->check(CLI::PositiveNumber);
+  command
+      .add_option(
+          "--scoring", choice.scoring,
+          "sparse: mass (attention weights of every head) or oomb (of every group of heads)")
+      ->check(CLI::IsMember({"mass", "oomb"}))
+      ->capture_default_str();
+}
+
 void add_numerics_options(CLI::App& command, NumericsChoice& choice) {
   command
       .add_option("--compute", choice.compute,

@@ -5,9 +5,10 @@
 
 namespace longstride::cli {
 
-double flops_of(const ModelConfig& config, std::span<const std::int64_t> document_lengths) {
+double flops_of(const ModelConfig& config, const SparseFlops& sparse,
+                std::span<const std::int64_t> document_lengths) {
   return model_flops({matrix_parameter_count(config), config.layers, config.query_heads,
-                      config.head_size, config.windows},
+                      config.head_size, config.windows, sparse},
                      document_lengths);
 }
 
@@ -29,7 +30,9 @@ StepRecord make_record(const StepReport& report, const RunPlan& plan) {
   record.disk_pages = needs.step.disk_pages;
   record.memory_limit = needs.available;
   record.peak_rss = peak_resident_bytes();
-  set_rates(record, flops_of(plan.model.config, report.document_lengths),
+  const SparseFlops sparse{plan.numerics.sparse.budgets, plan.numerics.chunk_tokens,
+                           plan.numerics.page_tokens};
+  set_rates(record, flops_of(plan.model.config, sparse, report.document_lengths),
             peak_flops_per_s(plan.numerics.device));
   return record;
 }

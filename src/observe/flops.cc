@@ -13,6 +13,16 @@ double visible_keys(std::int64_t length, std::int64_t window) {
   return w * (w + 1) / 2 + (n - w) * w;
 }
 
+double visible_keys(std::int64_t length, const SparseFlops& sparse, std::int64_t budget) {
+  double keys = 0;
+  for (std::int64_t begin = 0; begin < length; begin += sparse.chunk_tokens) {
+    const auto queries = static_cast<double>(std::min(sparse.chunk_tokens, length - begin));
+    const std::int64_t pages = std::min(budget, begin / sparse.page_tokens);
+    keys += queries * (queries + 1) / 2 + queries * static_cast<double>(pages * sparse.page_tokens);
+  }
+  return keys;
+}
+
 double model_flops(const FlopShape& shape, std::span<const std::int64_t> document_lengths) {
   LS_CHECK(shape.windows.empty() || static_cast<std::int64_t>(shape.windows.size()) == shape.layers,
            "{} windows for {} layers", shape.windows.size(), shape.layers);
@@ -21,9 +31,12 @@ double model_flops(const FlopShape& shape, std::span<const std::int64_t> documen
   double tokens = 0, keys = 0;
   for (const std::int64_t length : document_lengths) {
     tokens += static_cast<double>(length);
-    for (std::int64_t layer = 0; layer < shape.layers; ++layer)
-      keys += visible_keys(
-          length, shape.windows.empty() ? 0 : shape.windows[static_cast<std::size_t>(layer)]);
+    for (std::size_t layer = 0; layer < static_cast<std::size_t>(shape.layers); ++layer) {
+      const std::int64_t budget = shape.sparse.budgets.empty() ? -1 : shape.sparse.budgets[layer],
+                         window = shape.windows.empty() ? 0 : shape.windows[layer];
+      keys +=
+          budget >= 0 ? visible_keys(length, shape.sparse, budget) : visible_keys(length, window);
+    }
   }
   return 6.0 * static_cast<double>(shape.matrix_parameters) * tokens + per_key * keys;
 }

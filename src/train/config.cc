@@ -130,7 +130,7 @@ std::optional<ConfigValue> toml_value(const std::string& text) {
 
 bool takes_text(ConfigType type) {
   return type == ConfigType::kChoice || type == ConfigType::kText || type == ConfigType::kPath ||
-         type == ConfigType::kPaths;
+         type == ConfigType::kPaths || type == ConfigType::kTexts;
 }
 
 void apply_override(const std::string& text, TrainConfig& config) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "train/attention_choice.h"
 
 namespace longstride {
 
@@ -94,6 +95,7 @@ struct TrainConfig {
   ModelSourceConfig model;
   DataConfig data;
   TrainingConfig training;
+  AttentionChoice attention;
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   CheckpointConfig checkpoint;

@@ -23,6 +23,9 @@ const ConfigSection kSections[] = {
     {"model", "The model to train: exactly one of `path` and `preset`."},
     {"data", "The training data. The formats are described in [data.md](data.md)."},
     {"training", "Length of sequences and of the run, chunks and pages."},
+    {"attention",
+     "Which keys each layer's queries attend to. Sparse layers attend to their chunk and to the "
+     "best earlier pages: [sparse.md](sparse.md)."},
     {"optimizer", "AdamW with decoupled weight decay, states and master weights in fp32."},
     {"schedule", "The learning rate schedule."},
     {"checkpoint", "What is saved, where and when."},
@@ -111,6 +114,32 @@ const std::vector<ConfigKey>& table() {
       {"training", "seed", Type::kInteger,
        "Seed of the random weights of a preset and of the data order.", LS_FIELD(training.seed),
        at_least(0)},
+      {"attention", "kind", Type::kChoice,
+       "model: as config.json says. sparse: every layer without a window is sparse.",
+       LS_FIELD(attention.kind), one_of({"model", "sparse"})},
+      {"attention", "layers", Type::kTexts,
+       "The kind of each layer, in place of the model's: `dense`, `window(1024)`, `sparse` or "
+       "`sparse(32)` (with another budget), with `*24` for 24 layers. A shorter list is repeated.",
+       LS_FIELD(attention.layers), any(), kOptional, "the model's"},
+      {"attention", "budget", Type::kInteger,
+       "Earlier pages that a page of queries attends to, the forced ones included.",
+       LS_FIELD(attention.budget), count_from(0)},
+      {"attention", "sinks", Type::kInteger, "The document's first pages, always attended to.",
+       LS_FIELD(attention.sinks), count_from(0)},
+      {"attention", "recent", Type::kInteger,
+       "The last pages before the chunk, always attended to.", LS_FIELD(attention.recent),
+       count_from(0)},
+      {"attention", "union_pages", Type::kInteger,
+       "The most different earlier pages that a chunk attends to in a layer: it bounds transfers.",
+       LS_FIELD(attention.union_pages), count_from(0)},
+      {"attention", "summary_tokens", Type::kInteger,
+       "Keys per mean by which pages are selected, a divisor of the page: fewer find single tokens "
+       "better and take more memory and time.",
+       LS_FIELD(attention.summary_tokens), count_from(1), kOptional, "the page, at most 128"},
+      {"attention", "scoring", Type::kChoice,
+       "How pages are scored. mass: attention weights of every head, summed. oomb: the same with "
+       "the queries of a group of heads summed first.",
+       LS_FIELD(attention.scoring), one_of({"mass", "oomb"})},
       {"optimizer", "learning_rate", Type::kNumber, "Peak learning rate.",
        LS_FIELD(optimizer.learning_rate), over(0)},
       {"optimizer", "beta1", Type::kNumber, "Decay of the first moment.", LS_FIELD(optimizer.beta1),
@@ -217,6 +246,8 @@ std::string type_name(ConfigType type) {
       return "path";
     case Type::kPaths:
       return "path or array of paths";
+    case Type::kTexts:
+      return "string or array of strings";
   }
   return "";
 }

@@ -16,9 +16,9 @@
 namespace longstride {
 
 // Where a key's value lives in a TrainConfig. An empty string, path, list or optional has no value.
-using ConfigField =
-    std::variant<bool*, std::int64_t*, double*, std::string*, std::optional<std::int64_t>*,
-                 std::filesystem::path*, std::vector<std::filesystem::path>*>;
+using ConfigField = std::variant<bool*, std::int64_t*, double*, std::string*,
+                                 std::optional<std::int64_t>*, std::filesystem::path*,
+                                 std::vector<std::filesystem::path>*, std::vector<std::string>*>;
 
 enum class ConfigType : std::uint8_t {
   kBool,
@@ -29,6 +29,7 @@ enum class ConfigType : std::uint8_t {
   kText,
   kPath,
   kPaths,  // a path or an array of paths
+  kTexts,  // a string or an array of strings
 };
 
 // Limits of a key's values, beyond their type. Bounds are for integers, sizes and numbers.

@@ -88,6 +88,7 @@ ConfigValue converted(const ConfigKey& key, const ConfigValue& value, const std:
       if (is_text) return value;
       break;
     case ConfigType::kPaths:
+    case ConfigType::kTexts:
       if (is_text) return std::vector<std::string>{std::get<std::string>(value)};
       if (std::holds_alternative<std::vector<std::string>>(value)) return value;
       break;
@@ -124,6 +125,10 @@ void set_config_value(const ConfigKey& key, const ConfigValue& written, const st
                    x->clear();
                    for (const std::string& path : std::get<std::vector<std::string>>(value))
                      if (!path.empty()) x->push_back(resolved(path, base));
+                 },
+                 [&](std::vector<std::string>* x) {
+                   *x = std::get<std::vector<std::string>>(value);
+                   std::erase(*x, "");
                  },
              },
              field);

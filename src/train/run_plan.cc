@@ -45,6 +45,8 @@ RunPlan plan_run(const TrainConfig& config, Device& device, std::optional<Resume
   plan.config = config;
   plan.model = resume ? open_model_source(resume->directory) : open_model_source(config.model);
   plan.resume = std::move(resume);
+  SparseLayers sparse =
+      apply_attention(config.attention, attention_keys(), config.training.page, plan.model.config);
   const ModelConfig& model = plan.model.config;
   const DataConfig& data = config.data;
   plan.corpus = open_corpus({data.path,
@@ -61,9 +63,9 @@ RunPlan plan_run(const TrainConfig& config, Device& device, std::optional<Resume
                     static_cast<std::uint64_t>(config.training.seed), model.vocabulary});
   plan.packed =
       data.pack && plan.corpus->document_end(0, plan.corpus->tokens()) < plan.corpus->tokens();
-  plan.numerics = choose_numerics(
-      device, model, config.training.chunk, config.training.page,
-      {config.numerics.compute, config.numerics.determinism, config.numerics.kv_gradient_dtype});
+  plan.numerics = choose_numerics(device, model, config.training.chunk, config.training.page,
+                                  {config.numerics.compute, config.numerics.determinism,
+                                   config.numerics.kv_gradient_dtype, std::move(sparse)});
   // A resumed run keeps the choices that another machine might make differently.
   if (plan.resume) plan.numerics.head_block_rows = plan.resume->state.numerics.head_block_rows;
   plan_memory(plan, device);
@@ -143,6 +145,15 @@ std::string describe_optimizer(const RunNeeds& n) {
                      text(n.optimizer_host), disk);
 }
 
+std::string describe_attention(const SparseLayers& sparse) {
+  const auto layers = std::count_if(sparse.budgets.begin(), sparse.budgets.end(),
+                                    [](std::int64_t b) { return b != SparseLayers::kNone; });
+  const Selection& s = sparse.selection;
+  return fmt::format(
+      "sparse in {} of {} layers: up to {} earlier pages ({} first, {} last), {} for a chunk",
+      layers, sparse.budgets.size(), sparse.most_pages(), s.sinks, s.recent, s.union_pages);
+}
+
 void describe_data(const CorpusFacts& facts,
                    const std::function<void(const char*, const std::string&)>& row) {
   row("documents", fmt::format("{}, the longest of {} tokens, the median of {}", facts.documents,
@@ -178,6 +189,7 @@ std::string describe(const RunPlan& plan, const CorpusFacts* facts) {
                           std::min(t.chunk, t.context), t.page));
   const double epochs = static_cast<double>(t.steps) * static_cast<double>(t.batch) /
                         static_cast<double>(plan.samples->samples_per_epoch());
+  if (plan.numerics.sparse.any()) row("attention", describe_attention(plan.numerics.sparse));
   row("steps", fmt::format("{}, {:.{}f} epochs", t.steps, epochs, epochs < 1 ? 4 : 2));
   row("kernels", fmt::format("{}, {}", plan.numerics.device, plan.numerics.kernels));
   row("weights", text(plan.needs.weights));
@@ -186,6 +198,7 @@ std::string describe(const RunPlan& plan, const CorpusFacts* facts) {
   row("KV pages", text(plan.needs.step.kv_pages));
   if (plan.needs.step_planned) {
     row("KV gradient pages", text(plan.needs.step.kv_gradient_pages));
+    if (plan.needs.step.summaries > 0) row("page summaries", text(plan.needs.step.summaries));
     row("workspace",
         fmt::format("{} (at least {} are alive at once)", text(plan.needs.step.workspace),
                     text(plan.needs.step.workspace_bound)));

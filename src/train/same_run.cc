@@ -15,14 +15,28 @@ namespace longstride {
 namespace {
 
 // Settings that decide what the run computes.
-constexpr std::pair<const char*, const char*> kFixedKeys[] = {
-    {"model", "preset"},         {"model", "dtype"},
-    {"model", "window"},         {"data", "format"},
-    {"data", "document_token"},  {"data", "pack"},
-    {"data", "shuffle"},         {"training", "context"},
-    {"training", "chunk"},       {"training", "page"},
-    {"training", "seed"},        {"numerics", "compute"},
-    {"numerics", "determinism"}, {"numerics", "kv_gradient_dtype"}};
+constexpr std::pair<const char*, const char*> kFixedKeys[] = {{"model", "preset"},
+                                                              {"model", "dtype"},
+                                                              {"model", "window"},
+                                                              {"data", "format"},
+                                                              {"data", "document_token"},
+                                                              {"data", "pack"},
+                                                              {"data", "shuffle"},
+                                                              {"training", "context"},
+                                                              {"training", "chunk"},
+                                                              {"training", "page"},
+                                                              {"training", "seed"},
+                                                              {"numerics", "compute"},
+                                                              {"numerics", "determinism"},
+                                                              {"numerics", "kv_gradient_dtype"},
+                                                              {"attention", "kind"},
+                                                              {"attention", "layers"},
+                                                              {"attention", "budget"},
+                                                              {"attention", "sinks"},
+                                                              {"attention", "recent"},
+                                                              {"attention", "union_pages"},
+                                                              {"attention", "summary_tokens"},
+                                                              {"attention", "scoring"}};
 // Settings that may change although they affect the result; changes are reported.
 constexpr const char* kToldSections[] = {"optimizer", "schedule"};
 constexpr std::pair<const char*, const char*> kToldKeys[] = {{"training", "batch"},
@@ -133,9 +147,12 @@ void check_same_run(const RunPlan& plan) {
   const TrainState& saved = plan.resume->state;
   const std::filesystem::path& directory = plan.resume->directory;
   const OrderedJson config = config_to_json(plan.config);
+  // Checkpoints from before there was a choice of attention have the default.
+  const OrderedJson defaults = config_to_json({});
   const auto compared = [&](const char* section, const char* key) {
+    const bool older = !saved.config.contains(section) && std::string_view(section) == "attention";
     return Compared{section, key, value_at(config, section, key),
-                    value_at(saved.config, section, key)};
+                    value_at(older ? defaults : saved.config, section, key)};
   };
   for (const auto& [section, key] : kFixedKeys)
     if (const Compared c = compared(section, key); !c.same()) c.refuse(directory);
