@@ -145,8 +145,8 @@ std::string picture(const SelectedLists& selected, const SparseLayers& sparse,
              "<rect width=\"100%\" height=\"100%\" fill=\"#fafafa\"/>\n"
              "<text x=\"{}\" y=\"24\" font-size=\"15\">Pages that each page of queries "
              "attends to</text>\n"
-             "<text x=\"{}\" y=\"41\">{} tokens in pages of {}: queries from top to bottom, "
-             "keys from left to right; shades: share of a cell's pages</text>\n",
+             "<text x=\"{}\" y=\"41\">{} tokens, pages of {}. Queries from top to bottom, keys "
+             "from left to right. Shades: share selected.</text>\n",
              kPictureBegin, width, height, width, height, kMargin, kMargin, layout.tokens,
              layout.page_tokens) +
          legend() + body + "</svg>\n";

@@ -117,7 +117,7 @@ TEST(BenchStep, TheWindowBelongsToItsAttention) {
   EXPECT_TRUE(
       refused(bench_step(run, {"--context", "256", "--attention", "window", "--window", "0"}),
               {"--window is 0", "1 or more"}));
-  EXPECT_TRUE(ended(bench_step(run, {"--context", "256", "--attention", "sparse"}), 2,
+  EXPECT_TRUE(ended(bench_step(run, {"--context", "256", "--attention", "sparsely"}), 2,
                     {"--attention", "sparse"}));
 }
 

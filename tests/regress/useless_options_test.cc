@@ -18,7 +18,8 @@ TEST(Usage, TheParsersMessagesHaveHints) {
   EXPECT_TRUE(
       refused(bench_step({"--layers", "-1"}),
               {"--layers", "-1 is too small", "longstride bench step --help says what it takes"}));
-  EXPECT_TRUE(refused(bench_step({"--attention", "sparse"}), {"sparse", "{dense,window}"}));
+  EXPECT_TRUE(
+      refused(bench_step({"--attention", "sparsely"}), {"sparsely", "{dense,window,sparse}"}));
   EXPECT_TRUE(refused(bench_step({"--contxt", "1"}), {"--contxt"}));
   EXPECT_TRUE(refused(run_program({"gradients"}), {"--model", "longstride gradients --help"}));
   EXPECT_TRUE(refused(run_program({"bench"}), {"longstride bench --help"}));
