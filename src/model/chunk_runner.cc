@@ -176,7 +176,7 @@ void ChunkRunner::layer_forward_task(const Task& task) {
   Lease output_TD = layer_forward(pass, std::move(x_TD), held);
   if (task.output) chunk.stream_TD = std::move(output_TD);
   pages_.leave(task);
-  if (task.append && !task.output) end_chunk(chunk);  // first forward pass: nothing follows
+  if (task.ends_chunk) end_chunk(chunk);
 }
 
 void ChunkRunner::head(const Task& task) {

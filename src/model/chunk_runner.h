@@ -51,7 +51,7 @@ class ChunkRunner {
         workspace_(workspace),
         pages_(pages),
         compute_(context.numerics.compute),
-        selector_(context.numerics.sparse, context.summaries) {}
+        selector_(context.device, context.numerics.sparse, context.summaries) {}
 
   // Reserves capacity for sequences of up to this layout's tokens.
   void reserve(const SequenceLayout& layout);

@@ -31,6 +31,12 @@ Lease normed(const LayerPass& pass, const char* name, ConstView x_TD, ConstView 
   return h_TD;
 }
 
+// A task that only selects leaves q to the one that attends, not to the backward pass.
+bool retains_queries(const Task& task) {
+  const bool for_later = !task.selects || task.attends() || task.lasting.has(Retained::kQ);
+  return task.retains.has(Retained::kQ) && for_later;
+}
+
 // q, and k if there is a norm, in the form in which they are retained.
 void project_queries(const LayerPass& pass, ConstView x_TD, LayerActivations& held) {
   const ChunkContext& ctx = pass.ctx;
@@ -41,7 +47,7 @@ void project_queries(const LayerPass& pass, ConstView x_TD, LayerActivations& he
   {
     const Lease h_TD = normed(pass, "normed input", x_TD, w.input_norm);
     linear(ctx, h_TD, w.q, w.q_bias, q_THC.reshaped({s.T, s.H * s.C}));
-    if (w.q_norm.present() && pass.task.retains.has(Retained::kQ)) {
+    if (w.q_norm.present() && retains_queries(pass.task)) {
       held.k_TKC = take(pass, pass.places.k_TKC, "k before its norm", {s.T, s.K, s.C});
       linear(ctx, h_TD, w.k, w.k_bias, held.k_TKC.view().reshaped({s.T, s.K * s.C}));
     }
@@ -56,7 +62,10 @@ void attend(const LayerPass& pass, LayerActivations& held) {
   Lease rotated_THC;  // if q is retained unrotated
   if (pass.weights.q_norm.present()) rotated_THC = rotated_queries(pass, held, !retains_q);
   const View q_THC = rotated_THC.present() ? rotated_THC : held.q_THC;
-  if (pass.task.sparse) pass.selector->select(pass, q_THC);
+  if (pass.task.sparse) {
+    if (pass.task.selects) pass.selector->select(pass, q_THC);
+    pass.selector->settle(pass.task, pass.pages);
+  }
   held.attention_THC = take(pass, pass.places.attention_THC, "attention", {s.T, s.H, s.C});
   held.lse_HT =
       pass.places.lse_HT.present() ? Lease(pass.places.lse_HT) : ctx.take_f32("lse", {s.H, s.T});
@@ -73,6 +82,13 @@ void attend(const LayerPass& pass, LayerActivations& held) {
                                                 .exact = ctx.exact,
                                                 .segments = segments});
   });
+}
+
+// Selects pages without attending to them yet.
+void select(const LayerPass& pass, const LayerActivations& held) {
+  Lease rotated_THC;
+  if (pass.weights.q_norm.present()) rotated_THC = rotated_queries(pass, held, false);
+  pass.selector->select(pass, rotated_THC.present() ? rotated_THC : held.q_THC);
 }
 
 // x + f W^T + b.
@@ -163,7 +179,10 @@ Lease layer_forward(const LayerPass& pass, Lease x_TD, LayerActivations& held) {
   };
 
   if (work.q) project_queries(pass, held.input_TD, held);
-  if (work.attention) attend(pass, held);
+  if (work.attention)
+    attend(pass, held);
+  else if (task.selects)
+    select(pass, held);
   give_back(Retained::kQ, held.q_THC, held.k_TKC);
   if (work.mid)
     held.mid_TD = add_product(pass, take(pass, pass.places.mid_TD, "residual", {s.T, s.D}),

@@ -1,6 +1,7 @@
 #include "model/page_selector.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "ops/page_selection.h"
 
@@ -13,10 +14,14 @@ void PageSelector::reserve(const SequenceLayout& layout) {
   lists_.reserve(layout, sparse_);
   visits_.reserve(layout);
   first_rows_.reserve(static_cast<std::size_t>(query_pages));
-  chosen_.reserve(static_cast<std::size_t>(query_pages * sparse_.most_pages()));
+  for (Pending& pending : pending_)
+    pending.lists.reserve(static_cast<std::size_t>(query_pages * sparse_.most_pages()));
 }
 
-void PageSelector::begin_sequence(const SequenceLayout& layout) { layout_ = layout; }
+void PageSelector::begin_sequence(const SequenceLayout& layout) {
+  layout_ = layout;
+  for (Pending& pending : pending_) pending.active = false;
+}
 
 void PageSelector::summarize(const LayerPass& pass) {
   const Task& task = pass.task;
@@ -40,8 +45,10 @@ void PageSelector::summarize(const LayerPass& pass) {
 
 void PageSelector::select(const LayerPass& pass, ConstView q_THC) {
   const Task& task = pass.task;
-  if (!task.selects) return;
   const ChunkContext& ctx = pass.ctx;
+  Pending& pending = pending_[next_pending_];
+  next_pending_ = (next_pending_ + 1) % kMostPending;
+  settle(pending, pass.pages);
   const Selection& s = sparse_.selection;
   const std::int64_t P = longest_.page_tokens, budget = sparse_.budget(task.layer),
                      most = std::max<std::int64_t>(1, longest_.pages()),
@@ -49,7 +56,10 @@ void PageSelector::select(const LayerPass& pass, ConstView q_THC) {
   const DenseKeys seen{layout_.document_start(ctx.begin),
                        layout_.tokens_before_documents(task.chunk)};
   const bool any = budget > 0 && seen.first < ctx.begin;
-  chosen_.assign(any ? static_cast<std::size_t>(query_pages * budget) : 0, -1);
+  pending.task = task;
+  pending.active = true;
+  pending.fence = {};
+  pending.lists.assign(any ? static_cast<std::size_t>(query_pages * budget) : 0, -1);
   {
     // The same tensors for every chunk, whether or not it has earlier pages, as the plan has them.
     const ops::PageScoresShape shape{.tokens = ctx.tokens,
@@ -89,19 +99,33 @@ void PageSelector::select(const LayerPass& pass, ConstView q_THC) {
                                        .sums_N = sums_N,
                                        .union_U = union_U,
                                        .lists_QB = lists_QB});
-      const auto bytes = static_cast<std::int64_t>(chosen_.size() * sizeof(std::int32_t));
+      const auto bytes = static_cast<std::int64_t>(pending.lists.size() * sizeof(std::int32_t));
       if (bytes <= Device::kMostResultBytes)
-        ctx.device.wait_for(ctx.device.fetch_result(chosen_.data(), lists_QB.view().data(), bytes));
+        pending.fence =
+            ctx.device.fetch_result(pending.lists.data(), lists_QB.view().data(), bytes);
       else
-        ctx.device.copy_to_host(chosen_.data(), lists_QB.view().data(), bytes);
+        ctx.device.copy_to_host(pending.lists.data(), lists_QB.view().data(), bytes);
     }
   }
-  lists_.store(task.chunk, task.layer, chosen_, any ? budget : 0);
+}
+
+void PageSelector::settle(const Task& task, PageStore& pages) {
+  for (Pending& pending : pending_)
+    if (pending.task.chunk == task.chunk && pending.task.layer == task.layer)
+      settle(pending, pages);
+}
+
+void PageSelector::settle(Pending& pending, PageStore& pages) {
+  if (!std::exchange(pending.active, false)) return;
+  device_.wait_for(pending.fence);
+  const Task& task = pending.task;
+  lists_.store(task.chunk, task.layer, pending.lists,
+               pending.lists.empty() ? 0 : sparse_.budget(task.layer));
   runs_.clear();
   for (const std::int32_t page : lists_.pages(task.chunk, task.layer))
     runs_.push_back({page, page + 1});
   runs_.push_back(layout_.chunk_pages(task.chunk));
-  pass.pages.select(task, PageSet(runs_));
+  pages.select(task, PageSet(runs_));
 }
 
 VisitsView PageSelector::visits(const Task& task) {

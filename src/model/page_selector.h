@@ -4,6 +4,7 @@
 // Not thread-safe: the thread that runs the step owns it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -17,18 +18,20 @@ namespace longstride {
 
 class PageSelector {
  public:
-  // Both must outlive it.
-  PageSelector(const SparseLayers& sparse, const PageSummaries& summaries)
-      : sparse_(sparse), summaries_(summaries) {}
+  // All must outlive it.
+  PageSelector(Device& device, const SparseLayers& sparse, const PageSummaries& summaries)
+      : device_(device), sparse_(sparse), summaries_(summaries) {}
 
   // Reserves capacity for sequences of up to this layout's tokens.
   void reserve(const SequenceLayout& layout);
   void begin_sequence(const SequenceLayout& layout);
   // Summarizes the pages that the task has appended, for the chunks after it.
   void summarize(const LayerPass& pass);
-  // If the task selects, chooses the chunk's pages by its rotated queries and tells pass.pages.
-  // Waits for the queries then.
+  // Chooses the chunk's pages by its rotated queries, without waiting for the result.
   void select(const LayerPass& pass, ConstView q_THC);
+  // Waits for the result of that, and tells `pages` which they are. Nothing to do if it has been
+  // done.
+  void settle(const Task& task, PageStore& pages);
   // The visit lists of a task of a sparse layer, once its pages are selected. Valid until the next
   // call.
   VisitsView visits(const Task& task);
@@ -37,12 +40,26 @@ class PageSelector {
   const SelectedLists& lists() const { return lists_; }
 
  private:
+  Device& device_;
   const SparseLayers& sparse_;
   const PageSummaries& summaries_;
   SequenceLayout longest_, layout_;
   SelectedLists lists_;
   VisitLists visits_;
-  std::vector<std::int32_t> first_rows_, chosen_;
+  // A choice on its way to the host. The last layer's waits until a slot is needed: no task of its
+  // episode attends to its pages.
+  struct Pending {
+    Task task;
+    ResultFence fence;
+    std::vector<std::int32_t> lists;
+    bool active = false;
+  };
+  void settle(Pending& pending, PageStore& pages);
+
+  static constexpr std::size_t kMostPending = 4;
+  std::array<Pending, kMostPending> pending_;
+  std::size_t next_pending_ = 0;
+  std::vector<std::int32_t> first_rows_;
   std::vector<PageRun> runs_;
 };
 

@@ -55,7 +55,8 @@ ScheduleOptions schedule_options(const Device& runs_on, const ModelConfig& confi
           .forward_cut = cut(false),
           .backward_cut = cut(true),
           .packed = options.packed,
-          .sparse = numerics.sparse};
+          .sparse = numerics.sparse,
+          .wavefront = options.wavefront};
 }
 
 }  // namespace

@@ -22,7 +22,8 @@ struct StepOptions {
   Retention within_episode = Retention::all();  // keep_chunks and these two as in ScheduleOptions
   std::vector<Retention> across_episodes = {};
   PageBudget pages = {};
-  bool packed = false;  // documents may begin inside chunks
+  bool packed = false;    // documents may begin inside chunks
+  bool wavefront = true;  // as in ScheduleOptions
 };
 
 // The retention within an episode where gate and up are recomputed: less workspace, more

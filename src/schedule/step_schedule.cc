@@ -25,9 +25,14 @@ class Builder {
                        recomputed = chunks - kept;
     result_.packed = options_.packed;
     result_.sparse = options_.sparse.any();
-    for (std::int64_t c = 0; c < recomputed; ++c) {
-      begin(EpisodeKind::kForward, 1);
-      forward(c);
+    for (std::int64_t c = 0; c < recomputed;) {
+      const bool pair = options_.wavefront && options_.sparse.any() && c + 1 < recomputed;
+      begin(pair ? EpisodeKind::kWavefront : EpisodeKind::kForward, pair ? 2 : 1);
+      if (pair)
+        forward_pair(c);
+      else
+        forward(c);
+      c += pair ? 2 : 1;
     }
     begin(EpisodeKind::kKept, kept);
     for (std::int64_t c = recomputed; c < chunks; ++c) forward_kept(c);
@@ -99,37 +104,85 @@ class Builder {
     task.output = a.output;
     task.output_lasts = a.output_lasts;
     task.append = a.append;
-    if (task.attends()) {
-      task.segments = segments(task);
-      task.selects = task.sparse && selects_first(chunk, layer);
-    }
+    if (task.sparse && (task.append || task.attends())) task.selects = selects_first(chunk, layer);
+    if (task.attends()) task.segments = segments(task);
     if (!a.append) return;
     task.appended = layout_.chunk_pages(chunk);
     kv_pages_ += task.appended.size();
     result_.peak_kv_pages = std::max(result_.peak_kv_pages, kv_pages_);
   }
 
+  Task& last() { return result_.episodes.back().tasks.back(); }
+
   bool selects_first(std::int64_t chunk, std::int64_t layer) {
     return !std::exchange(has_selected_[static_cast<std::size_t>(chunk * layers_ + layer)], true);
   }
 
+  bool input_lasts(std::int64_t chunk, std::int64_t layer) const {
+    return layer < layers_ && options_.retained(chunk, layer).has(Retained::kInput);
+  }
+
   // The first forward pass of a chunk that will be recomputed.
   void forward(std::int64_t chunk) {
-    const auto input_lasts = [&](std::int64_t layer) {
-      return layer < layers_ && options_.retained(chunk, layer).has(Retained::kInput);
-    };
-    Task& embed = add(TaskKind::kEmbed, chunk);
-    embed.output = true;
-    embed.output_lasts = input_lasts(0);
-    for (std::int64_t layer = 0; layer < layers_; ++layer) {
-      const Retention retained = options_.retained(chunk, layer);
-      add_forward(chunk, layer,
-                  {.retains = retained,
-                   .lasting = retained,
-                   .output = layer < layers_ - 1,
-                   .output_lasts = input_lasts(layer + 1),
-                   .append = true});
+    embed(chunk);
+    for (std::int64_t layer = 0; layer < layers_; ++layer) forward_layer(chunk, layer);
+  }
+
+  void embed(std::int64_t chunk) {
+    Task& task = add(TaskKind::kEmbed, chunk);
+    task.output = true;
+    task.output_lasts = input_lasts(chunk, 0);
+  }
+
+  void forward_layer(std::int64_t chunk, std::int64_t layer) {
+    const Retention retained = options_.retained(chunk, layer);
+    add_forward(chunk, layer,
+                {.retains = retained,
+                 .lasting = retained,
+                 .output = layer < layers_ - 1,
+                 .output_lasts = input_lasts(chunk, layer + 1),
+                 .append = true});
+    last().ends_chunk = layer == layers_ - 1;
+  }
+
+  // Two chunks, each layer of one after that of the other. A sparse layer is two tasks: one that
+  // stores keys and values and selects, and one that attends. In between runs the other chunk.
+  void forward_pair(std::int64_t chunk) {
+    for (const std::int64_t c : {chunk, chunk + 1}) {
+      embed(c);
+      select(c, 0);
     }
+    for (std::int64_t layer = 0; layer < layers_; ++layer)
+      for (const std::int64_t c : {chunk, chunk + 1}) {
+        attend(c, layer);
+        if (layer + 1 < layers_) select(c, layer + 1);
+      }
+  }
+
+  // Whether a layer of the first forward pass is split, because it selects and then attends.
+  bool is_split(std::int64_t chunk, std::int64_t layer) const {
+    return options_.sparse.is_sparse(layer) &&
+           (layer < layers_ - 1 || options_.retained(chunk, layer).has(Retained::kAttention));
+  }
+
+  void select(std::int64_t chunk, std::int64_t layer) {
+    if (!is_split(chunk, layer)) return;
+    const Retention retained = options_.retained(chunk, layer);
+    add_forward(chunk, layer,
+                {.retains = kSelecting, .lasting = retained & kSelecting, .append = true});
+  }
+
+  void attend(std::int64_t chunk, std::int64_t layer) {
+    if (!is_split(chunk, layer)) return forward_layer(chunk, layer);
+    const Retention retained = options_.retained(chunk, layer);
+    add_forward(chunk, layer,
+                {.held = kSelecting,
+                 .retains = retained,
+                 .lasting = retained - kSelecting,
+                 .output = layer < layers_ - 1,
+                 .output_lasts = input_lasts(chunk, layer + 1)});
+    last().retains = retained;
+    last().ends_chunk = layer == layers_ - 1;
   }
 
   void forward_kept(std::int64_t chunk) {
@@ -194,6 +247,8 @@ class Builder {
   std::vector<std::int64_t> first_accessed_;
   std::vector<char> has_selected_;  // by chunk, then layer: a task before this one selects pages
   static constexpr std::int64_t kSparse = -1;  // in place of a window
+  // What a task that only selects leaves for the one that attends.
+  static constexpr Retention kSelecting{Retained::kInput, Retained::kQ};
   std::int64_t segments_chunk_ = -1;
   std::map<std::pair<std::int64_t, bool>, Segments> segments_;  // by (window, backward)
 };
@@ -209,7 +264,7 @@ LayerWork forward_work(const Task& task) {
   work.mid =
       missing(Retained::kMid) && (task.output || work.gate || work.up || wanted(Retained::kMid));
   work.attention = missing(Retained::kAttention) && (work.mid || wanted(Retained::kAttention));
-  work.q = missing(Retained::kQ) && (work.attention || wanted(Retained::kQ));
+  work.q = missing(Retained::kQ) && (work.attention || wanted(Retained::kQ) || task.selects);
   return work;
 }
 

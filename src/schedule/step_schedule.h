@@ -37,8 +37,9 @@ struct Task {
   bool output_lasts = false;  // the output outlives the episode: the layer above retains it
   bool append = false;        // kLayerForward: stores K and V into new pages (only the first pass
                               // does; a recompute finds them)
+  bool ends_chunk = false;    // kLayerForward: the last task of the chunk in its episode
   // Attention over selected pages: `visited` are all pages that may be selected. The first task of
-  // a (chunk, layer) that attends selects them, for the later ones too.
+  // a (chunk, layer) that computes q selects them, for the later ones too.
   bool sparse = false, selects = false;
   PageRun appended;  // pages that `append` creates
   PageSet visited;   // pages that attention reads, and in kLayerBackward adds gradients to
@@ -59,6 +60,8 @@ LayerWork forward_work(const Task& task);
 
 enum class EpisodeKind : std::uint8_t {
   kForward,    // one chunk forward
+  kWavefront,  // two chunks forward, layer by layer in turn: while one attends, the pages that the
+               // other selected are fetched
   kKept,       // the last chunks forward, then backward in reverse
   kRecompute,  // one chunk recomputed, then backward
 };
@@ -103,6 +106,7 @@ struct ScheduleOptions {
   // The schedule must bound those of all sequences of its length, wherever documents begin.
   bool packed = false;
   SparseLayers sparse = {};  // these ignore their window
+  bool wavefront = true;     // with sparse layers: chunks go forward in pairs
 
   Retention retained(std::int64_t chunk, std::int64_t layer) const;
   bool operator==(const ScheduleOptions&) const = default;

@@ -6,6 +6,7 @@ namespace {
 const char* name_of(EpisodeKind kind) {
   switch (kind) {
     case EpisodeKind::kForward:
+    case EpisodeKind::kWavefront:
       return "forward";
     case EpisodeKind::kKept:
       return "kept";
@@ -39,7 +40,7 @@ void StepTrace::enter(const Episode& episode) {
     kind_ = episode.kind;
     phase_.emplace(TraceTrack::kStep, SpanName{name_of(episode.kind)});
   }
-  // The kept chunks are one episode, named after the first.
+  // Several chunks of one episode are named after the first.
   chunk_.emplace(TraceTrack::kStep,
                  SpanName{.what = name_of(episode.kind), .chunk = episode.tasks.front().chunk});
 }
