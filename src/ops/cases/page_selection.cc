@@ -80,7 +80,7 @@ struct Scores {
   DenseKeys seen() const { return {first, queries > 0 ? queries : T}; }
   std::int64_t candidates() const { return begin / P - first / P; }
   std::int64_t query_pages() const { return (seen().queries + P - 1) / P; }
-  PageScoresShape shape() const { return {T, H, K, C, P, means}; }
+  PageScoresShape shape() const { return {T, H, K, C, P, means, scoring}; }
   std::string label() const {
     return fmt::format("T={} H={} K={} C={} P={} means={} begin={} first={} queries={}{}{}{}", T, H,
                        K, C, P, means, begin, first, seen().queries,
