@@ -77,7 +77,7 @@ struct LaneSums {
         for (int p = 1; p < kPages; ++p) top[m][half] = fmaxf(top[m][half], best[m][half][p]);
         rises |= fmaf(top[m][half], scale_log2, -reference[m][half]) > kSlack;
       }
-    if (rises) {
+    if (__any_sync(0xffffffffu, rises)) {
 #pragma unroll
       for (int m = 0; m < kM; ++m)
 #pragma unroll

@@ -90,16 +90,15 @@ __global__ void __launch_bounds__(kAttentionThreads, Tiles::kBlocks)
     for (int row = first_row; row < end_row; row += Tiles::kTile, stage ^= 1) {
       wait_for_copies();
       __syncthreads();  // the stage is full, and no warp reads the other one any more
-      const bool more_heads = kv_head + 1 < w.K;
-      if (row + Tiles::kTile < end_row)
-        load_queries(kv_head, row + Tiles::kTile, stage ^ 1);
-      else if (more_heads)
-        load_queries(kv_head + 1, first_row, stage ^ 1);
-      if (row == first_row && more_heads) load_means(kv_head + 1);
+      const bool last = row + Tiles::kTile >= end_row;
+      const int next_head = last ? kv_head + 1 : kv_head;
+      if (next_head < w.K)
+        load_queries(next_head, last ? first_row : row + Tiles::kTile, stage ^ 1);
+      if (row == first_row && kv_head + 1 < w.K) load_means(kv_head + 1);
       const std::uint32_t tile = stages + stage * Tiles::kStageBytes;
       const std::byte* const stats =
           shared + Tiles::kStages + stage * Tiles::kStageBytes + Tiles::kStats + lane % 4 * 16;
-#pragma unroll
+#pragma unroll 2
       for (int column = 0; column < Tiles::kTile; column += kN * 8) {
         float s[kM][kN][4];
         sum_products<kC, Tiles::kParts>(left, tile + column * Tile<kC>::kRowBytes,

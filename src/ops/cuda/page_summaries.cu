@@ -10,7 +10,7 @@
 namespace longstride::ops::cuda {
 namespace {
 
-constexpr int kThreads = 128;
+constexpr int kThreads = 64;
 constexpr std::int64_t kLaunchPages = 64;
 
 // The pages of one launch. As arguments of the kernel they need no copy to the device.
