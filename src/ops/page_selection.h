@@ -44,6 +44,7 @@ LS_OP(page_scores, PageScores)
 struct PageScoresShape {
   std::int64_t tokens = 0, query_heads = 0, kv_heads = 0, head_size = 0, page_tokens = 0;
   std::int64_t means = 1;
+  Scoring scoring = Scoring::kMass;
 };
 LS_SIZE(page_scores_scratch_elements, PageScoresShape)
 

@@ -80,7 +80,7 @@ struct Scores {
   DenseKeys seen() const { return {first, queries > 0 ? queries : T}; }
   std::int64_t candidates() const { return begin / P - first / P; }
   std::int64_t query_pages() const { return (seen().queries + P - 1) / P; }
-  PageScoresShape shape() const { return {T, H, K, C, P, means}; }
+  PageScoresShape shape() const { return {T, H, K, C, P, means, scoring}; }
   std::string label() const {
     return fmt::format("T={} H={} K={} C={} P={} means={} begin={} first={} queries={}{}{}{}", T, H,
                        K, C, P, means, begin, first, seen().queries,
@@ -256,7 +256,8 @@ std::vector<OpCase> page_selection_cases() {
          {Scores{128, 2, 1, 64, 128, 1, 256}, Scores{256, 7, 1, 128, 128, 1, 8448},
           Scores{200, 6, 2, 128, 128, 4, 2048, 0, 190}, Scores{130, 4, 4, 64, 64, 2, 1024, 200},
           Scores{70, 6, 2, 96, 16, 1, 4000, 37, 50}, Scores{64, 3, 1, 256, 32, 1, 128},
-          Scores{128, 14, 2, 64, 128, 2, 1280, 300, 128}}) {
+          Scores{128, 14, 2, 64, 128, 2, 1280, 300, 128}, Scores{20, 2, 1, 64, 16, 2, 20'640, 25},
+          Scores{33, 4, 2, 20, 16, 8, 160, 39, 17}}) {
       a.scoring = scoring;
       a.dtype = DType::kBF16;
       for (const double magnitude : {1.0, 8.0}) {

@@ -34,7 +34,8 @@ void check(const Stream& stream, const PageScores& a) {
                                                                     .kv_heads = m[1],
                                                                     .head_size = q[2],
                                                                     .page_tokens = a.page_tokens,
-                                                                    .means = a.means}),
+                                                                    .means = a.means,
+                                                                    .scoring = a.scoring}),
       "scratch {}", a.scratch.elements());
 }
 

@@ -186,7 +186,8 @@ void page_scores(Stream&, const PageScores& a) {
                               .kv_heads = a.summaries_MKC.dim(1),
                               .head_size = a.q_THC.dim(2),
                               .page_tokens = a.page_tokens,
-                              .means = a.means};
+                              .means = a.means,
+                              .scoring = a.scoring};
   parallel_for(a.query_pages(), [&](std::int64_t q) {
     float* at = a.scratch.as<float>() + thread_slot() * ScoreScratch::elements(shape);
     QueryPageScores(a, q, ScoreScratch(at, shape)).run();
