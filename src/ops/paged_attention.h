@@ -53,6 +53,9 @@ LS_OP(paged_attention_backward, PagedAttentionBackward)
 struct PagedAttentionShape {
   std::int64_t tokens = 0, query_heads = 0, kv_heads = 0, head_size = 0, page_tokens = 0;
   DType compute = DType::kF32;  // of q
+  // Sparse layers: the most pages before the chunk that a query page visits, and the most that a
+  // chunk's query pages visit in all. 0: there is no such layer.
+  std::int64_t selected_pages = 0, union_pages = 0;
 };
 
 // How the keys of dense attention are cut (cut_keys) on a kind of device.

@@ -36,7 +36,7 @@ struct PagesView {
 enum class AttentionKind : std::uint8_t {
   kDense,   // queries that attend to keys before the chunk share one first key (DenseKeys)
   kWindow,  // every query attends to a range of keys that ends with itself
-  kSparse,  // every query page attends to selected pages
+  kSparse,  // every query page attends to selected pages before the chunk, and to the chunk
 };
 
 // kDense: the first `queries` queries of the chunk attend from key `first` to themselves. The
@@ -49,6 +49,8 @@ struct DenseKeys {
 // For each query page of a chunk, the KV pages it visits, ascending; and the transpose.
 // Query t (global index) sees key s of a visited page exactly if first_visible[t - chunk_begin] <=
 // s <= t.
+// kSparse: a list holds the pages selected for that query page, all before the chunk, then every
+// page of the chunk from its first to the query page itself.
 struct VisitsView {
   AttentionKind kind = AttentionKind::kSparse;
   DenseKeys dense = {};          // kDense

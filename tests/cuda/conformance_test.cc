@@ -1,5 +1,5 @@
 // Every case of src/ops/cases on the GPU, in F32 and in BF16: against its reference, against finite
-// differences, and twice, for the same bits.
+// differences, and twice, for the same bits if it repeats them.
 #include <gtest/gtest.h>
 
 #include <cctype>
@@ -37,6 +37,7 @@ TEST_P(OnCuda, MatchesReferenceAndRepeats) {
     ADD_FAILURE() << wrong;
   for (const std::string& wrong : compare_without_optional(*device, problem, outcome))
     ADD_FAILURE() << wrong;
+  if (!problem.repeats) return;
   const Outcome again = run_problem(*device, problem);
   ASSERT_EQ(again.size(), outcome.size());
   for (std::size_t i = 0; i < outcome.size(); ++i)

@@ -87,6 +87,9 @@ struct Problem {
   // Updates that a call may leave out without changing a bit of the others.
   std::vector<std::string> optional = {};
 
+  // Whether a second call gives the same bits.
+  bool repeats = true;
+
   // Work of a call, for benchmarks: GF/s where flops > 0, else GB/s.
   double flops = 0;
   double bytes = 0;

@@ -2,15 +2,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "ops/cases/registry.h"
+#include "tensor/selected_pages.h"
+#include "tensor/stochastic_round.h"
 
 namespace longstride::ops {
 namespace {
 
 // A chunk of T queries that begins at `begin`, over pages of P tokens. `window` 0 is dense;
-// documents begin at 0, at `earlier` and at `document`; `skip` > 0 leaves every skip-th earlier
-// page out of the lists, as sparse attention does.
+// documents begin at 0, at `earlier` and at `document`. Sparse attention, of pages before the
+// chunk: `skip` > 0 leaves every skip-th out, others for each query page; `selected` >= 0 is how
+// many pseudo-random ones a query page visits, if documents hide none.
 struct Attention {
   std::int64_t T, H, K, C, P, begin;
   std::int64_t window = 0, document = 0, skip = 0;
@@ -19,6 +23,7 @@ struct Attention {
   DType gradient = DType::kF32;  // of gradient pages
   bool exact = true;             // the backward pass gives the same bits every time
   std::int64_t earlier = 0;
+  std::int64_t selected = -1;
 
   double tolerance(double in_f32) const { return compute == DType::kF32 ? in_f32 : 0x1p-6; }
   // Stochastic rounding to BF16 is off by less than one unit in the last place.
@@ -37,11 +42,27 @@ struct Attention {
                                                              : 0;
     return window == 0 ? start : std::max(start, t - window + 1);
   }
+  bool sparse() const { return skip > 0 || selected >= 0; }
+  // An affine map permutes the pages before the chunk, another one for each query page; the first
+  // ones of the result are selected.
+  bool is_selected(std::int64_t query_page, std::int64_t page) const {
+    const std::int64_t pages_before = begin / P;
+    const auto number = [&](std::int64_t i) {
+      return static_cast<std::int64_t>(mixed(static_cast<std::uint64_t>(query_page), i) %
+                                       static_cast<std::uint64_t>(pages_before));
+    };
+    std::int64_t factor = number(0);
+    while (std::gcd(factor, pages_before) != 1) ++factor;
+    return (page * factor + number(1)) % pages_before < selected;
+  }
   // Whether the query page (of the chunk) visits the KV page.
   bool visits(std::int64_t query_page, std::int64_t page) const {
-    const std::int64_t own = begin / P + query_page;
-    const bool skipped = skip > 0 && page < own && page % skip == 0;
-    return page <= own && page >= first_visible(begin + query_page * P) / P && !skipped;
+    const std::int64_t first_own = begin / P;
+    if (page > first_own + query_page) return false;
+    if (sparse() && page >= first_own) return true;
+    if (page < first_visible(begin + query_page * P) / P) return false;
+    if (selected >= 0) return is_selected(query_page, page);
+    return skip == 0 || (page + query_page) % skip != 0;
   }
   bool sees(std::int64_t t, std::int64_t s) const {
     return visits((t - begin) / P, s / P) && first_visible(t) <= s && s <= t;
@@ -51,7 +72,7 @@ struct Attention {
     return {first_visible(begin), document > begin && document < tokens() ? document - begin : T};
   }
   AttentionKind kind() const {
-    if (skip > 0) return AttentionKind::kSparse;
+    if (sparse()) return AttentionKind::kSparse;
     const DenseKeys d = dense();
     const bool common = first_visible(begin + d.queries - 1) == d.first;
     return common && (d.queries == T || d.first < begin) ? AttentionKind::kDense
@@ -69,17 +90,23 @@ struct Attention {
   }
   PagedAttentionShape shape() const { return {T, H, K, C, P, compute}; }
   double visible_pairs() const {
-    double n = 0;
-    for (std::int64_t t = begin; t < tokens(); ++t)
-      n += static_cast<double>(t + 1 - first_visible(t));
-    return skip > 0 ? n * static_cast<double>(skip - 1) / static_cast<double>(skip) : n;
+    std::int64_t n = 0;
+    for (std::int64_t q = 0; q < query_pages(); ++q)
+      for (std::int64_t page = 0; page < pages(); ++page) {
+        if (!visits(q, page)) continue;
+        for (std::int64_t t = begin + q * P; t < std::min(begin + (q + 1) * P, tokens()); ++t)
+          n += std::max<std::int64_t>(
+              0, std::min(t + 1, (page + 1) * P) - std::max(first_visible(t), page * P));
+      }
+    return static_cast<double>(n);
   }
   std::string label() const {
     return fmt::format("T={} H={} K={} C={} P={} begin={}{}{}{}", T, H, K, C, P, begin,
                        window ? fmt::format(" window={}", window) : "",
                        (earlier ? fmt::format(" earlier={}", earlier) : "") +
                            (document ? fmt::format(" document={}", document) : ""),
-                       skip ? fmt::format(" skip={}", skip) : "") +
+                       (skip ? fmt::format(" skip={}", skip) : "") +
+                           (selected >= 0 ? fmt::format(" selected={}", selected) : "")) +
            (in_order ? " in order" : "") + (compute == DType::kF32 ? "" : " in BF16") +
            (gradient == DType::kF32 ? "" : " gradient pages in BF16") + (exact ? "" : " fast");
   }
@@ -171,8 +198,15 @@ Row attend(const Attention& a, const std::vector<double>& q, const std::vector<d
 }
 
 void add_scratch(Problem& p, const Attention& a) {
-  p.scratch("scratch", [a](const Stream& stream) {
-    return paged_attention_scratch_elements(stream, a.shape());
+  PagedAttentionShape shape = a.shape();
+  if (a.sparse()) {
+    const Lists lists(a);
+    const SelectedCount selected = count_selected(lists.visits(a), a.P);
+    shape.selected_pages = selected.most;
+    shape.union_pages = selected.distinct;
+  }
+  p.scratch("scratch", [shape](const Stream& stream) {
+    return paged_attention_scratch_elements(stream, shape);
   });
 }
 
@@ -233,26 +267,27 @@ void fill_forward(Problem& p, const Attention& a) {
 
 void backward_reference(const Attention& a, Values& v) {
   std::vector<double>&dq = v["dq"], &dpool = v["dpool"];
+  const std::vector<double>&q = v["q"], &pool = v["pool"], &dout = v["dout"];
   std::fill(dq.begin(), dq.end(), 0.0);
   for (std::int64_t t = a.begin; t < a.tokens(); ++t)
     for (std::int64_t head = 0; head < a.H; ++head) {
-      const Row row = attend(a, v["q"], v["pool"], t, head);
+      const Row row = attend(a, q, pool, t, head);
       const auto query = static_cast<std::size_t>(((t - a.begin) * a.H + head) * a.C),
                  C = static_cast<std::size_t>(a.C);
       const std::int64_t kv_head = head / (a.H / a.K);
       double delta = 0;
-      for (std::size_t c = 0; c < C; ++c) delta += v["dout"][query + c] * row.out[c];
+      for (std::size_t c = 0; c < C; ++c) delta += dout[query + c] * row.out[c];
       for (std::int64_t s = 0; s <= t; ++s) {
         const double weight = row.weights[static_cast<std::size_t>(s)];
         if (!a.sees(t, s)) continue;
         const std::size_t key = at(a, s, 0, kv_head), value = at(a, s, 1, kv_head);
         double d_weight = 0;
-        for (std::size_t c = 0; c < C; ++c) d_weight += v["dout"][query + c] * v["pool"][value + c];
+        for (std::size_t c = 0; c < C; ++c) d_weight += dout[query + c] * pool[value + c];
         const double d_score = weight * (d_weight - delta) * static_cast<double>(a.scale());
         for (std::size_t c = 0; c < C; ++c) {
-          dq[query + c] += d_score * v["pool"][key + c];
-          dpool[key + c] += d_score * v["q"][query + c];
-          dpool[value + c] += weight * v["dout"][query + c];
+          dq[query + c] += d_score * pool[key + c];
+          dpool[key + c] += d_score * q[query + c];
+          dpool[value + c] += weight * dout[query + c];
         }
       }
     }
@@ -272,6 +307,7 @@ Problem backward_problem(const Attention& a, bool checked) {
     p.input("out", a.compute, {a.T, a.H, a.C});
     p.input("lse", DType::kF32, {a.H, a.T});
   }
+  p.repeats = a.exact;
   p.output("dq", a.compute, {a.T, a.H, a.C}, a.tolerance(2e-5));
   // A query that sees only itself has weight 1 whatever its value, so the terms of dq cancel.
   if (a.window == 1) p.arguments.back().magnitude = 1;
@@ -321,7 +357,17 @@ std::vector<OpCase> paged_attention_cases() {
         Attention{64, 3, 3, 16, 32, 96}, Attention{40, 4, 4, 6, 16, 64, 20},
         Attention{50, 4, 2, 8, 16, 48, 0, 70}, Attention{50, 5, 1, 8, 16, 48, 33, 60},
         Attention{33, 2, 1, 10, 16, 112, 0, 0, 2}, Attention{20, 9, 3, 4, 48, 144, 2},
-        Attention{20, 9, 3, 4, 48, 144, 1}}) {
+        Attention{20, 9, 3, 4, 48, 144, 1},
+        Attention{.T = 48, .H = 2, .K = 1, .C = 8, .P = 16, .begin = 160, .selected = 3},
+        Attention{.T = 40, .H = 3, .K = 1, .C = 6, .P = 16, .begin = 96, .selected = 0},
+        Attention{.T = 48,
+        .H = 2,
+        .K = 2,
+        .C = 4,
+        .P = 16,
+        .begin = 96,
+        .document = 120,
+        .selected = 4}}) {
     forward.tests.push_back({a.label(), [a] { return forward_problem(a); }});
     for (const DType gradient : {DType::kF32, DType::kBF16}) {
       Attention b = a;
@@ -368,7 +414,52 @@ std::vector<OpCase> paged_attention_cases() {
       }
     }
   }
-  // Dense, a window, documents (little or much before the chunk), every second page.
+  // Selected pages: none, few, more than are copied at a time, with all group sizes; lists of equal
+  // lengths by leaving pages out; chunks of cut pages and documents, which our kernels compute.
+  for (Attention a :
+       {Attention{.T = 128, .H = 2, .K = 2, .C = 64, .P = 64, .begin = 0, .selected = 0},
+        Attention{.T = 256, .H = 4, .K = 2, .C = 128, .P = 128, .begin = 256, .selected = 0},
+        Attention{.T = 128, .H = 3, .K = 1, .C = 64, .P = 64, .begin = 256, .selected = 1},
+        Attention{.T = 256, .H = 2, .K = 2, .C = 128, .P = 64, .begin = 512, .selected = 3},
+        Attention{.T = 128, .H = 7, .K = 1, .C = 128, .P = 64, .begin = 512, .selected = 3},
+        Attention{.T = 256, .H = 4, .K = 2, .C = 128, .P = 128, .begin = 1024, .selected = 3},
+        Attention{.T = 128, .H = 14, .K = 2, .C = 64, .P = 64, .begin = 512, .selected = 5},
+        Attention{.T = 64, .H = 1, .K = 1, .C = 64, .P = 64, .begin = 4224, .selected = 64},
+        Attention{.T = 128, .H = 2, .K = 1, .C = 64, .P = 64, .begin = 5120, .selected = 70},
+        Attention{.T = 32, .H = 6, .K = 2, .C = 64, .P = 16, .begin = 3200, .selected = 130},
+        Attention{.T = 128, .H = 2, .K = 1, .C = 96, .P = 64, .begin = 512, .skip = 4},
+        Attention{.T = 150, .H = 2, .K = 1, .C = 128, .P = 64, .begin = 512, .selected = 3},
+        Attention{.T = 128,
+        .H = 2,
+        .K = 1,
+        .C = 64,
+        .P = 64,
+        .begin = 512,
+        .document = 600,
+        .selected = 3},
+        Attention{.T = 128,
+        .H = 2,
+        .K = 1,
+        .C = 64,
+        .P = 64,
+        .begin = 512,
+        .earlier = 100,
+        .selected = 3}}) {
+    a.compute = DType::kBF16;
+    for (bool in_order : {false, true}) {
+      a.in_order = in_order;
+      forward.tests16.push_back({a.label(), [a] { return forward_problem(a); }});
+      for (const DType gradient : {DType::kF32, DType::kBF16})
+        for (const bool exact : {true, false}) {
+          Attention b = a;
+          b.gradient = gradient;
+          b.exact = exact;
+          backward.tests16.push_back({b.label(), [b] { return backward_problem(b, true); }});
+        }
+    }
+  }
+  // Dense, a window, documents (little or much before the chunk), every second page, selected
+  // pages.
   for (Attention a :
        {Attention{4096, 28, 4, 128, 128, 0}, Attention{4096, 28, 4, 128, 128, 61440},
         Attention{4096, 28, 4, 128, 128, 8192, 1024},
@@ -377,15 +468,19 @@ std::vector<OpCase> paged_attention_cases() {
         Attention{4096, 28, 4, 128, 128, 61440, 0, 12345},
         Attention{4096, 28, 4, 128, 128, 28672, 0, 0, 2},
         Attention{4096, 16, 4, 64, 128, 8192, 1024}, Attention{4096, 16, 4, 96, 128, 8192, 1024},
-        Attention{4096, 16, 4, 256, 128, 8192, 1024}}) {
+        Attention{4096, 16, 4, 256, 128, 8192, 1024},
+        Attention{.T = 4096, .H = 28, .K = 4, .C = 128, .P = 128, .begin = 131'072, .selected = 64},
+        Attention{.T = 4096, .H = 12, .K = 2, .C = 128, .P = 128, .begin = 131'072, .selected = 64},
+        Attention{
+            .T = 4096, .H = 28, .K = 4, .C = 128, .P = 128, .begin = 131'072, .selected = 128}}) {
     a.compute = DType::kBF16;
     a.in_order = true;
     forward.benchmarks16.push_back({a.label(), [a] { return forward_problem(a); }});
-    const bool dense = a.window == 0 && a.document == 0 && a.skip == 0;
+    const bool by_cudnn = a.window == 0 && a.document == 0;
     for (const DType gradient : {DType::kF32, DType::kBF16}) {
       if (gradient == DType::kBF16 && a.C != 128) continue;
       for (const bool exact : {true, false}) {
-        if (!exact && !dense) continue;  // our own kernels are always exact
+        if (!exact && !by_cudnn) continue;  // our own kernels are always exact
         Attention b = a;
         b.gradient = gradient;
         b.exact = exact;

@@ -1,6 +1,7 @@
 #include "ops/paged_attention.h"
 
 #include "base/error.h"
+#include "tensor/selected_pages.h"
 
 namespace longstride::ops {
 namespace {
@@ -24,15 +25,20 @@ void check_queries(const ConstView& q_THC, const PagesView& kv, const VisitsView
 }
 
 void check_scratch(const Stream& stream, const ConstView& q_THC, const PagesView& kv,
-                   const ConstView& scratch) {
-  LS_CHECK(
-      scratch.elements() >= paged_attention_scratch_elements(stream, {.tokens = q_THC.dim(0),
-                                                                      .query_heads = q_THC.dim(1),
-                                                                      .kv_heads = kv.kv_heads,
-                                                                      .head_size = kv.head_size,
-                                                                      .page_tokens = kv.page_tokens,
-                                                                      .compute = q_THC.dtype()}),
-      "scratch {}", scratch.elements());
+                   const VisitsView& visits, const ConstView& scratch) {
+  const SelectedCount selected = visits.kind == AttentionKind::kSparse
+                                     ? count_selected(visits, kv.page_tokens)
+                                     : SelectedCount{};
+  const std::int64_t needed =
+      paged_attention_scratch_elements(stream, {.tokens = q_THC.dim(0),
+                                                .query_heads = q_THC.dim(1),
+                                                .kv_heads = kv.kv_heads,
+                                                .head_size = kv.head_size,
+                                                .page_tokens = kv.page_tokens,
+                                                .compute = q_THC.dtype(),
+                                                .selected_pages = selected.most,
+                                                .union_pages = selected.distinct});
+  LS_CHECK(scratch.elements() >= needed, "scratch {} of {}", scratch.elements(), needed);
 }
 
 }  // namespace
@@ -42,7 +48,7 @@ void check(const Stream& stream, const PagedAttentionForward& a) {
   const Shape& q = a.q_THC.shape();
   LS_CHECK(a.out_THC.shape() == q, "out {} q {}", a.out_THC.shape().to_string(), q.to_string());
   LS_CHECK(a.lse_HT.shape() == Shape({q[1], q[0]}), "lse {}", a.lse_HT.shape().to_string());
-  check_scratch(stream, a.q_THC, a.kv, a.scratch);
+  check_scratch(stream, a.q_THC, a.kv, a.visits, a.scratch);
 }
 
 void check(const Stream& stream, const PagedAttentionBackward& a) {
@@ -53,7 +59,7 @@ void check(const Stream& stream, const PagedAttentionBackward& a) {
   const DType stored = a.kv_gradient.dtype;
   LS_CHECK((stored == DType::kF32 || stored == DType::kBF16) && hold_tokens_of(a.kv, a.kv_gradient),
            "gradient pages of {} bytes, of {}", a.kv_gradient.page_bytes, name_of(stored));
-  check_scratch(stream, a.q_THC, a.kv, a.scratch);
+  check_scratch(stream, a.q_THC, a.kv, a.visits, a.scratch);
 }
 
 // Only sizes: nothing to be inconsistent.

@@ -1,6 +1,6 @@
 // Fused attention by cuDNN over one contiguous run of keys and values in BF16, with native support
 // of grouped heads. Execution plans are made on demand; the few hundred used last are kept.
-//   T queries   S keys   H query heads   K KV heads   C head size
+//   T queries   S keys   H query heads   K KV heads   C head size   B problems of a batch
 #pragma once
 
 #include <compare>
@@ -13,11 +13,14 @@
 namespace longstride::ops::cuda {
 
 // Keys and values of token s are at k + s * kv_stride and v + s * kv_stride, [K, C] each; q, out
-// and their gradients are [T, H, C]; lse is [H, T].
+// and their gradients are [T, H, C], or packed [H, T, C]; lse is [H, T]. The problems of a batch
+// follow each other without gaps.
 struct RunShape {
   std::int64_t tokens = 0, keys = 0, query_heads = 0, kv_heads = 0, head_size = 0, kv_stride = 0;
   bool causal = false;  // the last query sees all keys, each earlier query one key less
   float scale = 1.0f;
+  std::int64_t batch = 1;
+  bool packed = false;
 
   auto operator<=>(const RunShape&) const = default;  // NOLINT(modernize-use-nullptr)
 };

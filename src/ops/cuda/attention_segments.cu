@@ -22,8 +22,8 @@
 #include "ops/cuda/attention_lengths.h"
 #include "ops/cuda/attention_matrix.h"
 #include "ops/cuda/attention_merge.h"
-#include "ops/cuda/gradient_pages.cuh"
 #include "ops/cuda/library_context.h"
+#include "ops/cuda/page_runs.h"
 #include "ops/cuda/scratch_size.h"
 #include "ops/cuda/vector_access.cuh"
 
@@ -31,76 +31,6 @@ namespace longstride::ops::cuda {
 namespace {
 
 using longstride::cuda::cuda_stream;
-
-constexpr int kThreads = 256;
-constexpr int kWide = vector_width<bf16>;
-
-// Walks pages alongside a contiguous run that holds the same elements in the same order: one row of
-// blocks (blockIdx.y) per page, the last page cut at `elements` of the run. Calls f(element, its
-// index in the page, its index in the run).
-template <class Page, class F>
-__device__ void for_page_elements(std::byte* base, const std::int32_t* slots,
-                                  std::int64_t page_bytes, std::int64_t page_elements,
-                                  std::int64_t elements, const F& f) {
-  const std::int64_t page = blockIdx.y;
-  auto* const at = reinterpret_cast<Page*>(base + slots[page] * page_bytes);
-  const std::int64_t count = min(page_elements, elements - page * page_elements);
-  for (std::int64_t i = (blockIdx.x * static_cast<std::int64_t>(kThreads) + threadIdx.x) * kWide;
-       i < count; i += static_cast<std::int64_t>(gridDim.x) * kThreads * kWide)
-    f(at + i, i, page * page_elements + i);
-}
-
-__global__ void __launch_bounds__(kThreads)
-    gather_kernel(std::byte* base, const std::int32_t* slots, std::int64_t page_bytes,
-                  std::int64_t page_elements, std::int64_t elements, bf16* __restrict__ run) {
-  for_page_elements<const bf16>(base, slots, page_bytes, page_elements, elements,
-                                [&](const bf16* page, std::int64_t, std::int64_t i) {
-                                  Packed<bf16, kWide>::load(page).store(run + i);
-                                });
-}
-
-// The tokens of a run, for the rounding of their rows.
-struct RunRounding {
-  std::uint64_t key;
-  std::int64_t first_token;
-  unsigned page_tokens, row_elements;  // of a page; of a token's keys and values
-};
-
-// pages += run. Heads are multiples of kWide elements, so an access stays within one row.
-template <class G>
-__global__ void __launch_bounds__(kThreads)
-    add_to_pages_kernel(std::byte* base, const std::int32_t* slots, std::int64_t page_bytes,
-                        std::int64_t page_elements, std::int64_t elements,
-                        const bf16* __restrict__ run, RunRounding rounding) {
-  for_page_elements<G>(
-      base, slots, page_bytes, page_elements, elements,
-      [&](G* page, std::int64_t in_page, std::int64_t i) {
-        float x[kWide], y[kWide];
-        load_floats<kWide>(run + i, x);
-        load_floats<kWide>(page, y);
-#pragma unroll
-        for (int k = 0; k < kWide; ++k) y[k] += x[k];
-        const auto element = static_cast<unsigned>(in_page),
-                   token = element / rounding.row_elements;
-        const RowRounding row(
-            rounding.key,
-            rounding.first_token + std::int64_t{blockIdx.y} * rounding.page_tokens + token);
-        store_gradient<kWide>(y, row, element - token * rounding.row_elements, page);
-      });
-}
-
-dim3 page_grid(std::int64_t pages, std::int64_t page_elements) {
-  LS_CHECK(pages <= 65535, "{} pages in a segment", pages);
-  return dim3(static_cast<unsigned>(
-                  std::clamp<std::int64_t>(page_elements / (kThreads * kWide * 4), 1, 64)),
-              static_cast<unsigned>(pages));
-}
-
-bool contiguous(const PagesView& pages, std::int64_t first, std::int64_t end) {
-  for (std::int64_t p = first; p + 1 < end; ++p)
-    if (pages.slots[p + 1] != pages.slots[p] + 1) return false;
-  return true;
-}
 
 // A call's shapes, scratch and stream.
 class Call {
@@ -212,10 +142,8 @@ class Call {
     if (zeros == 0 && contiguous(kv_, first, end))
       return reinterpret_cast<const bf16*>(kv_.plane(first, 0)) + skipped;
     const std::int64_t elements = s.end * kv_.token_stride() - first * P * kv_.token_stride();
-    gather_kernel<<<page_grid(end - first, P * kv_.token_stride()), kThreads, 0, handle()>>>(
-        kv_.base, stream_.upload(kv_.slots + first, end - first), kv_.page_bytes,
-        P * kv_.token_stride(), elements, staged_);
-    LS_CUDA_LAUNCHED();
+    gather_pages(stream_, kv_, {kv_.slots + first, static_cast<std::size_t>(end - first)}, elements,
+                 staged_);
     zero(staged_ + elements, zeros);
     return staged_ + skipped;
   }
@@ -229,17 +157,8 @@ class Call {
     const std::int64_t skipped = s.begin % P * kv_.token_stride();
     // Keys of the first page before the segment get no gradient.
     zero(gradients, skipped);
-    const std::int64_t elements = (s.end - first * P) * kv_.token_stride();
-    const dim3 grid = page_grid(end - first, P * kv_.token_stride());
-    const std::int32_t* slots = stream_.upload(to.slots + first, end - first);
-    dispatch_activation(to.dtype, [&](auto type) {
-      using G = typename decltype(type)::type;
-      add_to_pages_kernel<G><<<grid, kThreads, 0, handle()>>>(
-          to.base, slots, to.page_bytes, P * kv_.token_stride(), elements, gradients,
-          RunRounding{rounding, first * P, static_cast<unsigned>(P),
-                      static_cast<unsigned>(kv_.token_stride())});
-    });
-    LS_CUDA_LAUNCHED();
+    add_to_pages(stream_, to, first, end, (s.end - first * P) * kv_.token_stride(), gradients,
+                 rounding);
   }
 
  private:

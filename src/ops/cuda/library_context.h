@@ -12,6 +12,7 @@
 #include "ops/cuda/attention_lengths.h"
 #include "ops/cuda/gemm_plans.h"
 #include "tensor/segment_visits.h"
+#include "tensor/selected_pages.h"
 
 namespace longstride::ops::cuda {
 
@@ -34,6 +35,7 @@ class LibraryContext final : public longstride::cuda::StreamExtension {
     return *attention_;
   }
   SegmentVisits& segment_visits() { return segment_visits_; }
+  SelectedRanks& selected_ranks() { return selected_ranks_; }
   QueryLengths& query_lengths() { return query_lengths_; }
 
  private:
@@ -42,6 +44,7 @@ class LibraryContext final : public longstride::cuda::StreamExtension {
   GemmPlans gemms_;
   std::unique_ptr<CudnnAttention> attention_;
   SegmentVisits segment_visits_;
+  SelectedRanks selected_ranks_;
   QueryLengths query_lengths_;
 };
 

@@ -1,8 +1,8 @@
 // Paged attention on CUDA: which engine computes what. Dense BF16, where every query attends from
 // one common first key to itself, goes to cuDNN segment by segment (the first keys of a document
-// that began between two segments go to our kernels). Other BF16 (windows, documents within a
-// chunk, sparse lists, no cuDNN) goes to our kernels for the matrix units; F32 and odd head sizes
-// go to plain kernels.
+// that began between two segments go to our kernels). So do sparse lists of equal lengths, over
+// copies of the selected pages. Other BF16 (windows, documents within a chunk, other lists, no
+// cuDNN) goes to our kernels for the matrix units; F32 and odd head sizes go to plain kernels.
 #include "ops/paged_attention.h"
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 #include "ops/cuda/attention_matrix.h"
 #include "ops/cuda/attention_plain.h"
 #include "ops/cuda/attention_segments.h"
+#include "ops/cuda/attention_sparse.h"
 
 namespace longstride::ops::cuda {
 namespace {
@@ -20,10 +21,10 @@ bool fits_cudnn(DType compute, std::int64_t head_size) {
   return compute == DType::kBF16 && head_size % 8 == 0 && head_size <= 256;
 }
 
-// Whether cuDNN may compute it.
+// Whether cuDNN may compute attention of this kind.
 template <class Args>
-bool is_for_cudnn(const Args& a) {
-  return a.visits.kind == AttentionKind::kDense && fits_cudnn(a.q_THC.dtype(), a.kv.head_size);
+bool is_for_cudnn(const Args& a, AttentionKind kind) {
+  return a.visits.kind == kind && fits_cudnn(a.q_THC.dtype(), a.kv.head_size);
 }
 
 // Our own kernels need all segments in one call.
@@ -48,25 +49,30 @@ std::int64_t paged_attention_scratch_elements(const PagedAttentionShape& s) {
                                 ? matrix_attention_scratch_elements(s)
                                 : plain_attention_scratch_elements(s);
   return fits_cudnn(s.compute, s.head_size)
-             ? std::max(ours, segmented_attention_scratch_elements(s))
+             ? std::max({ours, segmented_attention_scratch_elements(s),
+                         sparse_attention_scratch_elements(s)})
              : ours;
 }
 
 void paged_attention_reserve(Stream& stream, const PagedAttentionReserve& a) {
-  if (fits_cudnn(a.shape.compute, a.shape.head_size)) reserve_segmented_attention(stream, a);
+  if (!fits_cudnn(a.shape.compute, a.shape.head_size)) return;
+  reserve_segmented_attention(stream, a);
+  reserve_sparse_attention(stream, a);
 }
 
 void paged_attention_forward(Stream& stream, const PagedAttentionForward& a) {
-  if (is_for_cudnn(a) && segmented_attention_forward(stream, a)) return;
+  if (is_for_cudnn(a, AttentionKind::kDense) && segmented_attention_forward(stream, a)) return;
   refuse_some(a.segments);
+  if (is_for_cudnn(a, AttentionKind::kSparse) && sparse_attention_forward(stream, a)) return;
   if (fits_matrix_attention(a.q_THC.dtype(), a.kv.head_size))
     return matrix_attention_forward(stream, a);
   plain_attention_forward(stream, a);
 }
 
 void paged_attention_backward(Stream& stream, const PagedAttentionBackward& a) {
-  if (is_for_cudnn(a) && segmented_attention_backward(stream, a)) return;
+  if (is_for_cudnn(a, AttentionKind::kDense) && segmented_attention_backward(stream, a)) return;
   refuse_some(a.segments);
+  if (is_for_cudnn(a, AttentionKind::kSparse) && sparse_attention_backward(stream, a)) return;
   if (fits_matrix_attention(a.q_THC.dtype(), a.kv.head_size))
     return matrix_attention_backward(stream, a);
   plain_attention_backward(stream, a);

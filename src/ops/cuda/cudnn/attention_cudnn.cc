@@ -41,18 +41,22 @@ struct Plan {
 };
 
 std::vector<std::int64_t> query_dims(const RunShape& s) {
-  return {1, s.query_heads, s.tokens, s.head_size};
+  return {s.batch, s.query_heads, s.tokens, s.head_size};
 }
 std::vector<std::int64_t> query_strides(const RunShape& s) {
-  return {s.tokens * s.query_heads * s.head_size, s.head_size, s.query_heads * s.head_size, 1};
+  const std::int64_t all = s.tokens * s.query_heads * s.head_size;
+  if (s.packed) return {all, s.tokens * s.head_size, s.head_size, 1};
+  return {all, s.head_size, s.query_heads * s.head_size, 1};
 }
 std::vector<std::int64_t> kv_dims(const RunShape& s) {
-  return {1, s.kv_heads, s.keys, s.head_size};
+  return {s.batch, s.kv_heads, s.keys, s.head_size};
 }
 std::vector<std::int64_t> kv_strides(const RunShape& s) {
   return {s.keys * s.kv_stride, s.head_size, s.kv_stride, 1};
 }
-std::vector<std::int64_t> stats_dims(const RunShape& s) { return {1, s.query_heads, s.tokens, 1}; }
+std::vector<std::int64_t> stats_dims(const RunShape& s) {
+  return {s.batch, s.query_heads, s.tokens, 1};
+}
 std::vector<std::int64_t> stats_strides(const RunShape& s) {
   return {s.query_heads * s.tokens, s.tokens, 1, 1};
 }
@@ -213,8 +217,8 @@ bool CudnnAttention::supports(const RunShape& shape, Pass pass) {
   if (plans_->handle == nullptr) return false;
   Plan& plan = plans_->find(shape, pass);
   if (!plan.usable && !std::exchange(plan.reported, true))
-    log_warning("cuDNN does not take {} queries over {} keys of head size {}: {}", shape.tokens,
-                shape.keys, shape.head_size, plan.why_not);
+    log_warning("cuDNN does not take {} times {} queries over {} keys of head size {}: {}",
+                shape.batch, shape.tokens, shape.keys, shape.head_size, plan.why_not);
   return plan.usable;
 }
 
