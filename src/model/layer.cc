@@ -130,6 +130,8 @@ VisitsView visits_of(const LayerPass& pass) {
 
 Lease attention_scratch(const LayerPass& pass) {
   const Sizes s(pass.ctx);
+  const auto [selected, in_union] =
+      pass.task.sparse ? pass.selector->most(pass.task.layer) : PageSelector::Most{};
   return pass.ctx.take_f32(
       "attention scratch",
       {ops::paged_attention_scratch_elements(
@@ -138,7 +140,9 @@ Lease attention_scratch(const LayerPass& pass) {
                               .kv_heads = s.K,
                               .head_size = s.C,
                               .page_tokens = pass.pages.kv(pass.task.layer).page_tokens,
-                              .compute = pass.ctx.compute})});
+                              .compute = pass.ctx.compute,
+                              .selected_pages = selected,
+                              .union_pages = in_union})});
 }
 
 Lease rotated_queries(const LayerPass& pass, const LayerActivations& held, bool in_place) {

@@ -67,7 +67,8 @@ void PageSelector::select(const LayerPass& pass, ConstView q_THC) {
                                      .kv_heads = ctx.config.kv_heads,
                                      .head_size = ctx.config.head_size,
                                      .page_tokens = P,
-                                     .means = summaries_.means()};
+                                     .means = summaries_.means(),
+                                     .scoring = s.scoring};
     const Lease scratch = ctx.take_f32("page scores' scratch",
                                        {ops::page_scores_scratch_elements(ctx.stream(), shape)});
     const Lease scores_QN = ctx.take_f32("page scores", {query_pages, most});

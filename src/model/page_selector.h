@@ -4,6 +4,7 @@
 // Not thread-safe: the thread that runs the step owns it.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -35,6 +36,15 @@ class PageSelector {
   // The visit lists of a task of a sparse layer, once its pages are selected. Valid until the next
   // call.
   VisitsView visits(const Task& task);
+
+  // The most pages that a query page and a chunk select in a layer, whatever the chunk.
+  struct Most {
+    std::int64_t selected = 0, in_union = 0;
+  };
+  Most most(std::int64_t layer) const {
+    return {std::min(sparse_.budget(layer), longest_.pages()),
+            std::min(sparse_.selection.union_pages, longest_.pages())};
+  }
 
   // The lists of the last sequence.
   const SelectedLists& lists() const { return lists_; }

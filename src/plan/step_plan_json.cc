@@ -121,7 +121,8 @@ OrderedJson schedule_to_json(const ScheduleOptions& s) {
   return {{"windows", s.windows},         {"sparse", to_json(s.sparse)},
           {"keep_chunks", s.keep_chunks}, {"within_episode", names_of(s.within_episode)},
           {"across_episodes", across},    {"forward_cut", forward},
-          {"backward_cut", backward},     {"packed", s.packed}};
+          {"backward_cut", backward},     {"packed", s.packed},
+          {"wavefront", s.wavefront}};
 }
 
 ScheduleOptions schedule_from(const Json& json) {
@@ -135,6 +136,7 @@ ScheduleOptions schedule_from(const Json& json) {
   cut_fields(s.forward_cut, reading(json.at("forward_cut")));
   cut_fields(s.backward_cut, reading(json.at("backward_cut")));
   json.at("packed").get_to(s.packed);
+  json.at("wavefront").get_to(s.wavefront);
   return s;
 }
 

@@ -103,12 +103,24 @@ NumericsRecord choose_numerics(Device& device, const ModelConfig& config, std::i
 void reserve_libraries(Device& device, const ModelConfig& config, const NumericsRecord& numerics,
                        std::int64_t tokens) {
   // A window that covers the whole sequence counts as dense.
+  const std::int64_t chunk = std::min(tokens, numerics.chunk_tokens),
+                     pages = (tokens + numerics.page_tokens - 1) / numerics.page_tokens;
   std::int64_t keys = 0;
-  for (const std::int64_t window : config.windows)
-    keys = std::max(keys, window == 0 ? tokens : std::min(window, tokens));
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+    const std::int64_t window = config.windows[static_cast<std::size_t>(layer)];
+    keys = std::max(keys, numerics.sparse.is_sparse(layer) ? chunk
+                          : window == 0                    ? tokens
+                                                           : std::min(window, tokens));
+  }
   ops::paged_attention_reserve(
-      device.stream(), {{std::min(tokens, numerics.chunk_tokens), config.query_heads,
-                         config.kv_heads, config.head_size, numerics.page_tokens, numerics.compute},
+      device.stream(), {{.tokens = chunk,
+                         .query_heads = config.query_heads,
+                         .kv_heads = config.kv_heads,
+                         .head_size = config.head_size,
+                         .page_tokens = numerics.page_tokens,
+                         .compute = numerics.compute,
+                         .selected_pages = std::min(numerics.sparse.most_pages(), pages),
+                         .union_pages = std::min(numerics.sparse.selection.union_pages, pages)},
                         keys,
                         attention_scale(config),
                         numerics.exact()});

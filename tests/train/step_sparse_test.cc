@@ -58,7 +58,7 @@ std::vector<std::vector<std::int64_t>> lists_of(const SelectedLists& selected, s
 
 SparseOutcome run(Device& device, const SparseCase& c, const ParameterSet& weights,
                   std::int64_t keep_chunks, bool rebuild_feed_forward = false,
-                  const PageBudget& pages = {}) {
+                  bool wavefront = true) {
   SparseOutcome out;
   out.gradients = std::make_unique<ParameterSet>(device, c.config, DType::kF32, "gradients");
   StepRunner runner =
@@ -67,8 +67,8 @@ SparseOutcome run(Device& device, const SparseCase& c, const ParameterSet& weigh
                      {.max_tokens = static_cast<std::int64_t>(c.tokens.size()),
                       .keep_chunks = keep_chunks,
                       .within_episode = within_episode(rebuild_feed_forward),
-                      .pages = pages,
-                      .packed = c.document_starts.size() > 1});
+                      .packed = c.document_starts.size() > 1,
+                      .wavefront = wavefront});
   const auto counted = static_cast<double>(
       std::count_if(c.targets.begin(), c.targets.end(), [](std::int32_t t) { return t >= 0; }));
   runner.record_losses();
@@ -141,6 +141,7 @@ TEST(StepSparse, HoweverItRunsTheBitsAreTheSame) {
     expect_same(run(*device, c, *weights, 3));
     expect_same(run(*device, c, *weights, 100));
     expect_same(run(*device, c, *weights, 2, true));
+    expect_same(run(*device, c, *weights, 1, false, false));
     set_thread_count(3);
     expect_same(run(*device, c, *weights, 1));
     set_thread_count(before);
