@@ -8,7 +8,7 @@
 
 #include "ops/elementwise.h"
 #include "tests/data/temp_directory.h"
-#include "tests/train/step_fixture.h"
+#include "tests/train/sparse_case.h"
 
 namespace longstride {
 namespace {
@@ -69,15 +69,16 @@ std::vector<std::byte> gradients_on_gpu(const RandomCase& c, const ParameterSet&
 
 class StepOnCuda : public testing::TestWithParam<std::uint64_t> {};
 
-TEST_P(StepOnCuda, F32IsWhatTheCpuComputes) {
-  const RandomCase c = random_case(GetParam());
+void expect_what_the_cpu_computes(const RandomCase& c, const SparseLayers& sparse,
+                                  std::uint64_t seed) {
   const std::unique_ptr<Device> cpu = make_cpu_device();
-  const auto weights = random_weights(*cpu, c.config, GetParam());
-  const StepOutcome expected = run_step(*cpu, c, *weights, c.chunk, c.page, c.keep_chunks);
+  const auto weights = random_weights(*cpu, c.config, seed);
+  const StepOutcome expected =
+      run_step(*cpu, c, *weights, c.chunk, c.page, c.keep_chunks, 0, false, {.sparse = sparse});
   const auto on_gpu = copy_to(gpu(), c.config, *weights, DType::kF32);
   double loss = 0;
-  const std::vector<std::byte> bytes =
-      gradients_on_gpu(c, *on_gpu, {c.chunk, c.page, c.keep_chunks}, {.compute = "f32"}, &loss);
+  const std::vector<std::byte> bytes = gradients_on_gpu(
+      c, *on_gpu, {c.chunk, c.page, c.keep_chunks}, {.compute = "f32", .sparse = sparse}, &loss);
   EXPECT_NEAR(loss, expected.loss(), 2e-6 * std::fabs(expected.loss()));
   double largest = 0;  // a tensor whose gradient all but vanishes is compared with the others
   for (std::int64_t i = 0; i < expected.gradients->size(); ++i) {
@@ -98,6 +99,16 @@ TEST_P(StepOnCuda, F32IsWhatTheCpuComputes) {
     EXPECT_LE(std::sqrt(difference), 1e-5 * std::sqrt(norm) + 1e-6 * largest)
         << expected.gradients->specs()[static_cast<std::size_t>(i)].name;
   }
+}
+
+TEST_P(StepOnCuda, F32IsWhatTheCpuComputes) {
+  expect_what_the_cpu_computes(random_case(GetParam()), {}, GetParam());
+}
+
+// Its lists too: others would change the loss.
+TEST_P(StepOnCuda, SparseF32IsWhatTheCpuComputes) {
+  const SparseCase c = sparse_case(GetParam());
+  expect_what_the_cpu_computes(c, c.sparse, GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(Random, StepOnCuda, testing::Range<std::uint64_t>(1, 25));
@@ -167,6 +178,27 @@ TEST(StepOnCudaBits, EveryPlanAndEveryRunGivesTheSame) {
             << compute << ", gradient pages " << pages << ", window " << window << ", " << documents
             << " documents: kept " << plan.keep << (plan.rebuild ? ", rebuilt" : "");
     }
+  }
+}
+
+// Selected pages: lists of equal length (cuDNN), and documents (our kernels).
+TEST(StepOnCudaBits, SparseStepsGiveTheSameInEveryPlan) {
+  for (const std::uint64_t documents : {1, 4}) {
+    const RandomCase c = dense_case(0, documents);
+    const auto weights = tame_weights(c.config);
+    for (const auto& [compute, pages] :
+         {std::pair{"bf16", "f32"}, {"bf16", "bf16"}, {"f32", "bf16"}})
+      for (const std::int64_t budget : {3, 4}) {
+        NumericsChoice choice{.compute = compute, .kv_gradient_dtype = pages};
+        choice.sparse.budgets = {budget, budget == 3 ? SparseLayers::kNone : 6};
+        choice.sparse.selection = {.sinks = 1, .recent = 1, .union_pages = 6, .summary_tokens = 32};
+        const auto first = gradients_on_gpu(c, *weights, {256, 128, 1}, choice);
+        for (const Plan& plan : {Plan{256, 128, 1}, Plan{256, 128, 2}, Plan{256, 128, 3},
+                                 Plan{256, 128, 5}, Plan{256, 128, 1, true}})
+          EXPECT_EQ(differences(c, first, gradients_on_gpu(c, *weights, plan, choice)), "")
+              << compute << ", gradient pages " << pages << ", budget " << budget << ", "
+              << documents << " documents: kept " << plan.keep;
+      }
   }
 }
 

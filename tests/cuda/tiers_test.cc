@@ -78,21 +78,28 @@ TEST(TiersOnCuda, EveryTierGivesTheSameBits) {
                                              {3, "f32"},
                                              {0, "bf16"},
                                              {1, "bf16"},
-                                             {3, "bf16"}}) {
+                                             {3, "bf16"},
+                                             {4, "f32"},
+                                             {5, "bf16"}}) {
     Random random(seed, 5);
     RandomCase c;
     c.config = random_config(random);
     c.config.head_size = 64;
-    // Dense and longer than a segment; windows; documents; documents behind more than a segment.
+    // Dense and longer than a segment; windows; documents; documents behind more than a segment;
+    // sparse, with and without documents.
     for (std::int64_t& window : c.config.windows) window = seed == 1 ? 300 : 0;
     const bool is_long = seed == 0 || seed == 3;
-    fill_sequence(c, random, is_long ? 40'000 : 9'000, seed == 2 ? 3 : 1, 0);
+    fill_sequence(c, random, is_long ? 40'000 : 9'000, seed == 2 || seed == 5 ? 3 : 1, 0);
     if (seed == 3) c.document_starts = {0, 34'500, 35'001};
     const std::int64_t chunk = is_long ? 2'048 : 512;
     ParameterSet weights(*gpu, c.config, DType::kBF16, "weights");
     initialize_random(weights, c.config, seed);
-    const NumericsRecord numerics =
-        choose_numerics(*gpu, c.config, chunk, 128, {.kv_gradient_dtype = gradient_pages});
+    NumericsChoice choice{.kv_gradient_dtype = gradient_pages};
+    if (seed >= 4) {
+      choice.sparse.budgets.assign(static_cast<std::size_t>(c.config.layers), 5);
+      choice.sparse.selection = {.union_pages = 9, .summary_tokens = seed == 4 ? 128 : 64};
+    }
+    const NumericsRecord numerics = choose_numerics(*gpu, c.config, chunk, 128, choice);
     const Outcome resident = run(*gpu, c, weights, numerics, {});
     EXPECT_EQ(resident.moved.in, 0);
     const std::int64_t least =

@@ -4,41 +4,10 @@
 
 #include "base/thread_pool.h"
 #include "tests/train/like_reference.h"
+#include "tests/train/sparse_case.h"
 
 namespace longstride {
 namespace {
-
-struct SparseCase : RandomCase {
-  SparseLayers sparse;
-};
-
-// Some layers may stay dense or have a window.
-SparseCase sparse_case(std::uint64_t seed) {
-  Random random(seed, 21);
-  const auto pick = [&](std::initializer_list<std::int64_t> options) {
-    return *(options.begin() + random.below(options.size()));
-  };
-  SparseCase c;
-  c.config = random_config(random);
-  c.page = 16 * pick({1, 2});
-  c.chunk = c.page * pick({1, 2, 4});
-  c.keep_chunks = pick({1, 2});
-  Selection& s = c.sparse.selection;
-  s.sinks = pick({0, 1, 2});
-  s.recent = pick({0, 1, 2});
-  s.summary_tokens = c.page / pick({1, 2, 4});
-  s.scoring = random.below(3) == 0 ? Scoring::kOomb : Scoring::kMass;
-  std::int64_t largest = s.forced();
-  for (std::int64_t l = 0; l < c.config.layers; ++l) {
-    const bool dense = l > 0 && random.below(4) == 0;
-    c.sparse.budgets.push_back(dense ? SparseLayers::kNone : s.forced() + pick({0, 1, 2, 5, 30}));
-    largest = std::max(largest, c.sparse.budgets.back());
-  }
-  s.union_pages = largest + pick({0, 2, 100});
-  fill_sequence(c, random, 2 + static_cast<std::int64_t>(random.below(350)), pick({1, 1, 1, 4}),
-                random.below(2) * 4);
-  return c;
-}
 
 struct SparseOutcome : StepOutcome {
   std::vector<std::vector<std::vector<std::int64_t>>> lists;  // by layer, then query page
