@@ -63,25 +63,47 @@ std::byte* OffloadStore::host_at(std::int64_t place) {
   return host_->data() + offset;
 }
 
-std::int64_t OffloadStore::copy(Lane lane, std::byte* host, std::span<const OffloadPiece> pieces) {
-  std::int64_t bytes = 0;
-  copies_.clear();
-  for (const OffloadPiece& p : pieces) {
+void OffloadStore::add_copies(Lane lane, std::byte* host, std::span<const OffloadPiece> pieces) {
+  for (const OffloadPiece& p : pieces)
     copies_.push_back(lane == Lane::kToHost ? Mover::Copy{host + p.offset, p.device, p.bytes}
                                             : Mover::Copy{p.device, host + p.offset, p.bytes});
-    bytes += p.bytes;
-  }
+}
+
+std::int64_t OffloadStore::copy(Lane lane, std::byte* host, std::span<const OffloadPiece> pieces) {
+  copies_.clear();
+  add_copies(lane, host, pieces);
+  std::int64_t bytes = 0;
+  for (const OffloadPiece& p : pieces) bytes += p.bytes;
   mover_->copy(lane, copies_);
   return bytes;
 }
 
+Fence OffloadStore::copy_all(Lane lane, std::span<const OffloadRecord> records) {
+  const bool out = lane == Lane::kToHost;
+  FenceSet before;
+  copies_.clear();
+  for (const OffloadRecord& record : records) {
+    if (!on_host(record.place)) continue;
+    before.join(fences_[static_cast<std::size_t>(record.place)]);
+    add_copies(lane, host_at(record.place), record.pieces);
+  }
+  if (copies_.empty()) return {};
+  if (out)
+    mover_->wait(Lane::kToHost, before.of(Lane::kFromHost), kWriteAfterRead);
+  else
+    mover_->wait(Lane::kFromHost, before.of(Lane::kToHost), kReadAfterWrite);
+  mover_->copy(lane, copies_);
+  for (const Mover::Copy& c : copies_) (out ? moved_.out : moved_.in) += c.bytes;
+  const Fence fence = mover_->fence(lane);
+  for (const OffloadRecord& record : records)
+    if (on_host(record.place)) fences_[static_cast<std::size_t>(record.place)].set(fence);
+  return fence;
+}
+
 Fence OffloadStore::write(std::int64_t place, std::span<const OffloadPiece> pieces) {
   if (on_host(place)) {
-    FenceSet& fences = fences_[static_cast<std::size_t>(place)];
-    mover_->wait(Lane::kToHost, fences.of(Lane::kFromHost), kWriteAfterRead);
-    moved_.out += copy(Lane::kToHost, host_at(place), pieces);
-    fences.set(mover_->fence(Lane::kToHost));
-    return fences.of(Lane::kToHost);
+    const OffloadRecord record{place, pieces};
+    return copy_all(Lane::kToHost, {&record, 1});
   }
   const std::int64_t bytes = copy(Lane::kToHost, disk_->begin_write(block(place)), pieces);
   moved_.out += bytes;
@@ -91,11 +113,8 @@ Fence OffloadStore::write(std::int64_t place, std::span<const OffloadPiece> piec
 
 Fence OffloadStore::read(std::int64_t place, std::span<const OffloadPiece> pieces) {
   if (on_host(place)) {
-    FenceSet& fences = fences_[static_cast<std::size_t>(place)];
-    mover_->wait(Lane::kFromHost, fences.of(Lane::kToHost), kReadAfterWrite);
-    moved_.in += copy(Lane::kFromHost, host_at(place), pieces);
-    fences.set(mover_->fence(Lane::kFromHost));
-    return fences.of(Lane::kFromHost);
+    const OffloadRecord record{place, pieces};
+    return copy_all(Lane::kFromHost, {&record, 1});
   }
   const std::int64_t bytes = copy(Lane::kFromHost, disk_->begin_read(block(place)), pieces);
   moved_.in += bytes;

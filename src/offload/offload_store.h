@@ -37,6 +37,12 @@ struct OffloadPiece {
   std::byte* device = nullptr;
 };
 
+// A record with its pieces, for copies of several records at once.
+struct OffloadRecord {
+  std::int64_t place = 0;
+  std::span<const OffloadPiece> pieces;
+};
+
 class OffloadStore {
  public:
   // `mover` outlives it; null if the capacity is 0. Throws Error if host or disk have too little
@@ -55,6 +61,20 @@ class OffloadStore {
   // device. `read` waits for the disk.
   Fence write(std::int64_t place, std::span<const OffloadPiece> pieces);
   Fence read(std::int64_t place, std::span<const OffloadPiece> pieces);
+  // The same for several records, whose copies in host memory are queued as one batch. Calls
+  // done(index, fence) for each.
+  template <class F>
+  void write_all(std::span<const OffloadRecord> records, const F& done) {
+    const Fence shared = copy_all(Lane::kToHost, records);
+    for (std::size_t i = 0; i < records.size(); ++i)
+      done(i, on_host(records[i].place) ? shared : write(records[i].place, records[i].pieces));
+  }
+  template <class F>
+  void read_all(std::span<const OffloadRecord> records, const F& done) {
+    const Fence shared = copy_all(Lane::kFromHost, records);
+    for (std::size_t i = 0; i < records.size(); ++i)
+      done(i, on_host(records[i].place) ? shared : read(records[i].place, records[i].pieces));
+  }
   // Starts reading a record from disk. False if no buffer is free for it.
   bool read_ahead(std::int64_t place);
   // The same for records from `place` on, as many as buffers allow.
@@ -80,7 +100,10 @@ class OffloadStore {
   bool on_host(std::int64_t place) const { return place < capacity_.host_records; }
   std::int64_t block(std::int64_t place) const { return place - capacity_.host_records; }
   std::byte* host_at(std::int64_t place);
+  void add_copies(Lane lane, std::byte* host, std::span<const OffloadPiece> pieces);
   std::int64_t copy(Lane lane, std::byte* host, std::span<const OffloadPiece> pieces);
+  // Copies those of the records that are in host memory.
+  Fence copy_all(Lane lane, std::span<const OffloadRecord> records);
 
   Mover* mover_;
   OffloadRecords records_;

@@ -62,11 +62,11 @@ std::int64_t between(std::int64_t from, std::int64_t to, double share) {
 }
 
 // The most groups that can be offloaded at once, if `most` pages exist and the device holds `here`.
-// A group is evicted only if another's pages do not fit, so fewer than two groups' pages are free
-// then; and a layer has at most two groups of which only some pages exist.
+// Groups are evicted only if an access's pages do not fit, so fewer pages than those of its groups
+// and one more are free then; and a layer has at most two groups of which only some pages exist.
 std::int64_t places_needed(std::int64_t layers, std::int64_t groups, std::int64_t per,
-                           std::int64_t here, std::int64_t most) {
-  return std::min(layers * groups, (most - here) / per + 2 * layers + 4);
+                           std::int64_t here, std::int64_t most, std::int64_t largest) {
+  return std::min(layers * groups, (most - here + largest) / per + 2 * layers + 4);
 }
 
 }  // namespace
@@ -117,14 +117,15 @@ PageSpread spread_pages(const SequenceLayout& layout, const StepSchedule& schedu
       capacity.kv_pages = between(least.kv, streams.kv, share);
       capacity.gradient_pages = between(least.gradients, streams.gradients, share);
     } else {
-      // Then the smaller kind stays on the device: few bytes save many copies.
+      // Then the smaller kind stays on the device: few bytes save many copies. Sparse layers read
+      // K/V in all three passes and gradients in one.
       std::int64_t rest = budget.device - streaming;
       const auto grow = [&](std::int64_t from, std::int64_t to, std::int64_t page_bytes) {
         const std::int64_t pages = std::min(to - from, rest / page_bytes);
         rest -= pages * page_bytes;
         return from + pages;
       };
-      const bool kv_first = most.kv * kv_page <= most.gradients * gradient_page;
+      const bool kv_first = schedule.sparse || most.kv * kv_page <= most.gradients * gradient_page;
       if (kv_first) capacity.kv_pages = grow(streams.kv, most.kv, kv_page);
       capacity.gradient_pages = grow(streams.gradients, most.gradients, gradient_page);
       if (!kv_first) capacity.kv_pages = grow(streams.kv, most.kv, kv_page);
@@ -135,12 +136,13 @@ PageSpread spread_pages(const SequenceLayout& layout, const StepSchedule& schedu
 
   // Groups that do not fit on the device go to host memory first, then to the disk.
   std::int64_t host_left = budget.host;
+  const Needed largest = largest_access(layout, schedule);
   const auto place = [&](OffloadCapacity& offload, std::int64_t page_bytes, std::int64_t here,
-                         std::int64_t most) {
+                         std::int64_t most, std::int64_t accessed) {
     if (here == most) return;
     const std::int64_t per = capacity.pages_per_group, group_bytes = per * page_bytes,
                        groups = places_needed(shape.layers, (layout.pages() + per - 1) / per, per,
-                                              here, most);
+                                              here, most, accessed);
     offload.disk_directory = budget.disk_directory;
     offload.host_records =
         host_left == PageBudget::kAll ? groups : std::min(groups, host_left / group_bytes);
@@ -150,9 +152,9 @@ PageSpread spread_pages(const SequenceLayout& layout, const StepSchedule& schedu
     spread.disk_bytes += offload.disk_records * group_bytes;
     if (offload.disk_records > 0) spread.host_bytes += offload.disk_buffers * group_bytes;
   };
-  place(capacity.kv_offload, kv_page, capacity.kv_pages, schedule.peak_kv_pages);
+  place(capacity.kv_offload, kv_page, capacity.kv_pages, schedule.peak_kv_pages, largest.kv);
   place(capacity.gradient_offload, gradient_page, capacity.gradient_pages,
-        schedule.peak_gradient_pages);
+        schedule.peak_gradient_pages, largest.gradients);
   if (budget.disk != PageBudget::kAll && spread.disk_bytes > budget.disk)
     throw Error(
         fmt::format("offloaded pages need {}: {} of it fit in host memory, and {} are allowed on "

@@ -48,6 +48,7 @@ class Residency {
   // The group is on the device, or slots are taken for it (arrive); it no longer is (leave).
   void arrive(PageGroup group);
   void leave(PageGroup group);
+  bool is_here(PageGroup group) const { return states_[index(group)].is_here; }
   // The first access to the group that has not begun yet.
   std::int64_t next_access(PageGroup group) const { return next_of(states_[index(group)]); }
   // The group to evict: of those on the device that are not pinned, the one whose next access is

@@ -83,12 +83,9 @@ void TieredPages::resolve(std::int64_t number, const PageSet& pages) {
 void TieredPages::enter(std::int64_t number) {
   LS_CHECK(number == next_, "access {} begins, and {} is next", number, next_);
   const PageAccess access = residency_.accesses().at(number);
-  // None of its groups is evicted for another one of them.
-  for_groups_of(access, [&](PageGroup group) {
-    const bool done = bring(group, access, number);
-    LS_CHECK(done, "access {} of {} pages, and a capacity of {}", number, access.pages.size(),
-             shape_.capacity);
-  });
+  const bool done = bring(access, number);
+  LS_CHECK(done, "access {} of {} pages, and a capacity of {}", number, access.pages.size(),
+           shape_.capacity);
   residency_.pin(number);
   ++next_;
   for_groups_of(access, [&](PageGroup group) {
@@ -130,7 +127,7 @@ void TieredPages::prefetch(std::int64_t number) {
     const PageAccess access = accesses.at(ahead);
     pages += access.pages.size();
     if (pages > most) break;
-    for_groups_of(access, [&](PageGroup group) { fits = fits && bring(group, access, ahead); });
+    fits = bring(access, ahead);
   }
 }
 
@@ -149,7 +146,7 @@ void TieredPages::read_ahead(std::int64_t number) {
   }
 }
 
-bool TieredPages::bring(PageGroup group, const PageAccess& access, std::int64_t number) {
+std::int64_t TieredPages::missing_slots(PageGroup group, const PageAccess& access) const {
   const GroupState& s = state(group);
   std::int64_t count = s.is_offloaded ? s.pages : 0;
   if (access.creates)
@@ -157,21 +154,39 @@ bool TieredPages::bring(PageGroup group, const PageAccess& access, std::int64_t 
       for (std::int64_t page = run.begin; page < run.end; ++page)
         count += !exists(group.layer, page) && slot(group.layer, page) == kNone ? 1 : 0;
     });
-  if (count == 0) return true;
-  if (!free_slots(count, number)) return false;
-  const bool was_offloaded = s.is_offloaded;
-  take_slots(group, access, count);
-  if (was_offloaded) fetch(group);
-  return true;
+  return count;
 }
 
-bool TieredPages::free_slots(std::int64_t pages, std::int64_t number) {
-  while (pool_.capacity() - pool_.in_use() < pages) {
-    const std::optional<PageGroup> group = residency_.victim(number);
-    if (!group) return false;
-    evict(*group);
+bool TieredPages::bring(const PageAccess& access, std::int64_t number) {
+  bringing_.clear();
+  evicting_.clear();
+  std::int64_t free = pool_.capacity() - pool_.in_use();
+  bool fits = true;
+  // None of the access's groups is evicted for another one of them.
+  for_groups_of(access, [&](PageGroup group) {
+    const std::int64_t count = fits ? missing_slots(group, access) : 0;
+    if (count == 0) return;
+    while (free < count) {
+      const std::optional<PageGroup> victim = residency_.victim(number);
+      if (!victim) {
+        fits = false;
+        return;
+      }
+      residency_.leave(*victim);
+      free += state(*victim).slots;
+      evicting_.push_back(*victim);
+    }
+    free -= count;
+    bringing_.push_back(group);
+  });
+  if (!evicting_.empty()) evict(evicting_);
+  fetching_.clear();
+  for (const PageGroup group : bringing_) {
+    if (state(group).is_offloaded) fetching_.push_back(group);
+    take_slots(group, access, missing_slots(group, access));
   }
-  return true;
+  if (!fetching_.empty()) fetch(fetching_);
+  return fits;
 }
 
 // Attention is faster if an access's pages are in consecutive slots: prefers the slot after the
@@ -194,8 +209,12 @@ std::int64_t TieredPages::preferred_slot(PageGroup group, const PageAccess& acce
 void TieredPages::take_slots(PageGroup group, const PageAccess& access, std::int64_t count) {
   GroupState& s = state(group);
   const PageRun all = pages_of(group);
-  std::int64_t at = pool_.find_run(count, std::max(count, access.pages.hull().end - all.begin),
-                                   preferred_slot(group, access));
+  // A search for a run of slots is worth it for many pages only.
+  const std::int64_t preferred = preferred_slot(group, access);
+  std::int64_t at =
+      shape_.pages_per_group == 1
+          ? preferred
+          : pool_.find_run(count, std::max(count, access.pages.hull().end - all.begin), preferred);
   const bool was_here = s.slots > 0;
   for (std::int64_t page = all.begin; page < all.end; ++page) {
     const bool wanted =
@@ -227,20 +246,48 @@ const std::vector<OffloadPiece>& TieredPages::pieces_of(PageGroup group) {
   return pieces_;
 }
 
-void TieredPages::evict(PageGroup group) {
-  GroupState& s = state(group);
-  LS_CHECK(mover_ != nullptr, "layer {} group {} is evicted, and has nowhere to go", group.layer,
-           group.index);
-  if (s.pages > 0) {
+void TieredPages::begin_batch() {
+  batch_groups_.clear();
+  batch_ends_.clear();
+  batch_pieces_.clear();
+}
+
+void TieredPages::add_to_batch(PageGroup group) {
+  const std::vector<OffloadPiece>& pieces = pieces_of(group);
+  batch_pieces_.insert(batch_pieces_.end(), pieces.begin(), pieces.end());
+  batch_groups_.push_back(group);
+  batch_ends_.push_back(batch_pieces_.size());
+}
+
+std::span<const OffloadRecord> TieredPages::batch() {
+  batch_.clear();
+  const std::span<const OffloadPiece> all = batch_pieces_;
+  for (std::size_t i = 0, begin = 0; i < batch_groups_.size(); begin = batch_ends_[i++])
+    batch_.push_back({state(batch_groups_[i]).place, all.subspan(begin, batch_ends_[i] - begin)});
+  return batch_;
+}
+
+// The groups have left `residency_`.
+void TieredPages::evict(std::span<const PageGroup> groups) {
+  LS_CHECK(mover_ != nullptr, "{} groups are evicted, and have nowhere to go", groups.size());
+  FenceSet before;
+  begin_batch();
+  for (const PageGroup group : groups) {
+    GroupState& s = state(group);
+    if (s.pages == 0) continue;
     if (s.place < 0) s.place = take_place();
     if (!s.copy_is_right) {
-      wait(Lane::kToHost, s.fences.of(Lane::kCompute), kEvictAfterAccess);
-      s.fences.set(offload_.write(s.place, pieces_of(group)));
+      before.join(s.fences);
+      add_to_batch(group);
     }
     s.is_offloaded = s.copy_is_right = true;
   }
-  residency_.leave(group);
-  give_slots(group, pages_of(group));
+  if (!batch_groups_.empty()) {
+    wait(Lane::kToHost, before.of(Lane::kCompute), kEvictAfterAccess);
+    offload_.write_all(
+        batch(), [&](std::size_t i, Fence fence) { state(batch_groups_[i]).fences.set(fence); });
+  }
+  for (const PageGroup group : groups) give_slots(group, pages_of(group));
 }
 
 std::int64_t TieredPages::take_place() {
@@ -269,12 +316,20 @@ void TieredPages::give_slots(PageGroup group, PageRun pages) {
   if (s.slots == 0) s.fences = {};
 }
 
-void TieredPages::fetch(PageGroup group) {
-  GroupState& s = state(group);
-  wait(Lane::kFromHost, s.fences.of(Lane::kCompute), kFetchAfterAccess);
-  wait(Lane::kFromHost, s.fences.of(Lane::kToHost), kFetchAfterEviction);
-  s.fences.set(offload_.read(s.place, pieces_of(group)));
-  s.is_offloaded = false;
+void TieredPages::fetch(std::span<const PageGroup> groups) {
+  FenceSet before;
+  begin_batch();
+  for (const PageGroup group : groups) {
+    before.join(state(group).fences);
+    add_to_batch(group);
+  }
+  wait(Lane::kFromHost, before.of(Lane::kCompute), kFetchAfterAccess);
+  wait(Lane::kFromHost, before.of(Lane::kToHost), kFetchAfterEviction);
+  offload_.read_all(batch(), [&](std::size_t i, Fence fence) {
+    GroupState& s = state(batch_groups_[i]);
+    s.fences.set(fence);
+    s.is_offloaded = false;
+  });
 }
 
 void TieredPages::create(const PageAccess& access) {
@@ -321,9 +376,9 @@ void TieredPages::release(std::int64_t layer, PageRun run) {
       s.pages -= exists(layer, page) ? 1 : 0;
       exists_[static_cast<std::size_t>(layer)][static_cast<std::size_t>(page)] = false;
     }
-    const bool was_here = s.slots > 0;
     give_slots(group, pages);
-    if (was_here && s.slots == 0) residency_.leave(group);
+    // A failed eviction may have left it already.
+    if (s.slots == 0 && residency_.is_here(group)) residency_.leave(group);
     if (s.pages > 0 || s.slots > 0) return;  // other pages of the group remain
     if (s.place >= 0) offload_.give(s.place);
     s = {};

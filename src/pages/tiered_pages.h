@@ -59,10 +59,16 @@ class TieredPages {
     bool copy_is_right = false;  // the offloaded copy is valid
     FenceSet fences;             // of its slots
   };
+  const GroupState& state(PageGroup group) const {
+    return groups_.at(static_cast<std::size_t>(group.layer * groups_per_layer_ + group.index));
+  }
   GroupState& state(PageGroup group) {
     return groups_.at(static_cast<std::size_t>(group.layer * groups_per_layer_ + group.index));
   }
   std::int32_t& slot(std::int64_t layer, std::int64_t page) {
+    return slots_.at(static_cast<std::size_t>(layer)).at(static_cast<std::size_t>(page));
+  }
+  std::int32_t slot(std::int64_t layer, std::int64_t page) const {
     return slots_.at(static_cast<std::size_t>(layer)).at(static_cast<std::size_t>(page));
   }
   bool exists(std::int64_t layer, std::int64_t page) const {
@@ -71,16 +77,22 @@ class TieredPages {
   PageRun pages_of(PageGroup group) const;
   template <class F>
   void for_groups_of(const PageAccess& access, const F& f) const;
-  // Takes the missing slots for the group's pages of access `number`, and fetches the group if it
-  // is offloaded. False, with nothing fetched, if only groups accessed earlier could be evicted.
-  bool bring(PageGroup group, const PageAccess& access, std::int64_t number);
-  bool free_slots(std::int64_t pages, std::int64_t number);
+  // Takes the missing slots for the pages of access `number`, and fetches its groups that are
+  // offloaded: as many of them, in order, as fit if only groups accessed later are evicted. All
+  // evictions and all fetches are one batch each. False if some did not fit.
+  bool bring(const PageAccess& access, std::int64_t number);
+  // Slots that bringing the group takes.
+  std::int64_t missing_slots(PageGroup group, const PageAccess& access) const;
   std::int64_t preferred_slot(PageGroup group, const PageAccess& access);
   void take_slots(PageGroup group, const PageAccess& access, std::int64_t count);
-  void evict(PageGroup group);
+  void evict(std::span<const PageGroup> groups);
+  void fetch(std::span<const PageGroup> groups);
   std::int64_t take_place();
+  // Begins a batch of copies, and adds a group's pieces to it.
+  void begin_batch();
+  void add_to_batch(PageGroup group);
+  std::span<const OffloadRecord> batch();
   void give_slots(PageGroup group, PageRun pages);
-  void fetch(PageGroup group);
   void create(const PageAccess& access);
   void prefetch(std::int64_t number);
   void read_ahead(std::int64_t number);
@@ -105,6 +117,12 @@ class TieredPages {
   std::vector<GroupState> groups_;                // by layer, then group
   std::vector<FenceSet> slot_fences_;             // per slot: of the pages it held before
   std::vector<OffloadPiece> pieces_;
+  std::vector<PageGroup> bringing_, evicting_, fetching_;
+  // A batch of copies: its groups, where each one's pieces end, and the records made of them.
+  std::vector<PageGroup> batch_groups_;
+  std::vector<std::size_t> batch_ends_;
+  std::vector<OffloadPiece> batch_pieces_;
+  std::vector<OffloadRecord> batch_;
 };
 
 }  // namespace longstride
