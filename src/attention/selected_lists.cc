@@ -76,16 +76,17 @@ std::span<const std::uint16_t> SelectedLists::list(std::int64_t chunk, std::int6
       std::size_t{lengths_[static_cast<std::size_t>(s.lengths + query_page)]});
 }
 
-SelectedLists::Unions SelectedLists::unions() const {
-  Unions u;
+SelectionCounts SelectedLists::counts() const {
+  SelectionCounts counts;
   for (const Slot& s : slots_) {
     if (s.page_count == 0) continue;
-    u.least = u.count == 0 ? s.page_count : std::min(u.least, s.page_count);
-    u.most = std::max(u.most, s.page_count);
-    u.sum += s.page_count;
-    ++u.count;
+    ++counts.unions;
+    counts.pages += s.page_count;
+    counts.most = std::max(counts.most, s.page_count);
+    for (std::int64_t q = 0; q < s.list_count; ++q)
+      counts.visits += lengths_[static_cast<std::size_t>(s.lengths + q)];
   }
-  return u;
+  return counts;
 }
 
 std::int64_t SelectedLists::bytes() const {

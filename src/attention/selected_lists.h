@@ -5,6 +5,7 @@
 // Not thread-safe: the thread that runs the step owns it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -13,6 +14,24 @@
 #include "tensor/selection.h"
 
 namespace longstride {
+
+// What the (chunk, layer)s that have earlier pages selected.
+struct SelectionCounts {
+  std::int64_t unions = 0, pages = 0, most = 0;  // distinct pages: of all together, the most of one
+  std::int64_t visits = 0;                       // lengths of all lists
+
+  // Distinct pages of a chunk and layer.
+  double mean_union() const { return static_cast<double>(pages) / static_cast<double>(unions); }
+  // Query pages that attend to a selected page.
+  double reuse() const { return static_cast<double>(visits) / static_cast<double>(pages); }
+  SelectionCounts& operator+=(const SelectionCounts& more) {
+    unions += more.unions;
+    pages += more.pages;
+    most = std::max(most, more.most);
+    visits += more.visits;
+    return *this;
+  }
+};
 
 class SelectedLists {
  public:
@@ -32,12 +51,7 @@ class SelectedLists {
   std::span<const std::uint16_t> list(std::int64_t chunk, std::int64_t layer,
                                       std::int64_t query_page) const;
   std::int64_t bytes() const;
-  // How many distinct pages the (chunk, layer)s that have earlier pages selected.
-  struct Unions {
-    std::int64_t count = 0, least = 0, most = 0, sum = 0;
-    double mean() const { return static_cast<double>(sum) / static_cast<double>(count); }
-  };
-  Unions unions() const;
+  SelectionCounts counts() const;
 
  private:
   struct Slot {

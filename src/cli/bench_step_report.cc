@@ -98,11 +98,9 @@ OrderedJson memory_to_json(Engine& engine, const StepBenchResult& best) {
           {"step_bytes", step_bytes(engine, best)}};
 }
 
-// Different earlier pages per chunk and sparse layer: the bound of transfers.
-OrderedJson union_to_json(const Engine& engine) {
-  const SelectedLists::Unions u = engine.runner().selected().unions();
-  if (u.count == 0) return {};
-  return {{"least", u.least}, {"mean", u.mean()}, {"most", u.most}};
+OrderedJson selection_to_json(const SelectionCounts& s) {
+  if (s.unions == 0) return {};
+  return {{"mean_union", s.mean_union()}, {"most_union", s.most}, {"reuse", s.reuse()}};
 }
 
 void log_figures(const StepBenchOptions& o, Engine& engine, const StepBenchResult& best,
@@ -121,11 +119,12 @@ void log_figures(const StepBenchOptions& o, Engine& engine, const StepBenchResul
       "workspace {})",
       bytes(step_bytes(engine, best)), bytes(m.total()), bytes(m.kv_pages),
       bytes(m.kv_gradient_pages), bytes(m.workspace));
-  if (const SelectedLists::Unions u = engine.runner().selected().unions(); u.count > 0)
+  if (const SelectionCounts& selection = best.result.selection; selection.unions > 0)
     log_info(
-        "sparse: a chunk's layer attends to {:.0f} different earlier pages ({} at most), page "
-        "summaries take {}",
-        u.mean(), u.most, bytes(m.summaries));
+        "sparse: a chunk attends to {:.0f} different earlier pages in a layer ({} at most), each "
+        "of "
+        "them from {:.1f} pages of queries; page summaries take {}",
+        selection.mean_union(), selection.most, selection.reuse(), bytes(m.summaries));
   if (const MovedBytes& moved = best.result.moved; moved.in + moved.out > 0)
     log_info(
         "pages: {} out in {:.2f} s, {} in in {:.2f} s ({} and {} by disk), computing waited "
@@ -165,7 +164,7 @@ OrderedJson report_step(const StepBenchOptions& o, Engine& engine, const StepBen
           {"model_flop_utilization",
            peak ? OrderedJson(rates.model_tflops * 1e12 / *peak) : OrderedJson()},
           {"seconds", seconds_to_json(best)},
-          {"union_pages", union_to_json(engine)},
+          {"selection", selection_to_json(best.result.selection)},
           {"hidden_share", best.result.move_times.hidden_share()},
           {"memory", memory_to_json(engine, best)},
           {"numerics", best.numerics}};

@@ -23,7 +23,7 @@ StepRecord make_record(const StepReport& report, const RunPlan& plan) {
                   needs.step.kv_pages,
                   needs.step.kv_gradient_pages,
                   needs.step.workspace,
-                  0};
+                  needs.step.summaries + needs.step.retained};
   record.host_optimizer = needs.optimizer_host;
   record.disk_optimizer = needs.optimizer_disk;
   record.host_pages = needs.step.host_pages;

@@ -115,6 +115,11 @@ OrderedJson record_to_json(const StepRecord& r) {
   out["bytes_moved_out"] = r.moved.out;
   out["bytes_moved_in"] = r.moved.in;
   out["hidden_share"] = finite(r.move_times.hidden_share());
+  if (r.selection.unions > 0) {
+    out["union_pages_mean"] = finite(r.selection.mean_union());
+    out["union_pages_most"] = r.selection.most;
+    out["selected_page_reuse"] = finite(r.selection.reuse());
+  }
   out["bytes_limit"] = r.memory_limit > 0 ? OrderedJson(r.memory_limit) : OrderedJson(nullptr);
   out["peak_rss"] = r.peak_rss;
   out["skipped"] = r.skipped;

@@ -1,6 +1,7 @@
 #include "offload/offload_store.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "base/error.h"
@@ -37,7 +38,7 @@ OffloadStore::OffloadStore(Device& device, Mover* mover, const OffloadRecords& r
     host_ =
         device.allocate_host(std::min(capacity.host_records * records.bytes, records_.total_bytes),
                              records.bytes, records.what_on_host);
-  for (std::int64_t place = capacity.records() - 1; place >= 0; --place) free_.push_back(place);
+  for (std::int64_t place = 0; place < capacity.records(); ++place) free_.push_back(place);
   fences_.resize(static_cast<std::size_t>(capacity.host_records));
   prepared_.resize(static_cast<std::size_t>(capacity.host_records));
   copies_.reserve(static_cast<std::size_t>(records.most_pieces));
@@ -45,6 +46,7 @@ OffloadStore::OffloadStore(Device& device, Mover* mover, const OffloadRecords& r
 
 std::int64_t OffloadStore::take() {
   LS_CHECK(!free_.empty(), "{}: all {} places are taken", records_.what, capacity_.records());
+  std::pop_heap(free_.begin(), free_.end(), std::greater<>());
   const std::int64_t place = free_.back();
   free_.pop_back();
   return place;
@@ -52,7 +54,8 @@ std::int64_t OffloadStore::take() {
 
 void OffloadStore::give(std::int64_t place) {
   if (!on_host(place)) disk_->drop(block(place));
-  free_.insert(std::lower_bound(free_.begin(), free_.end(), place, std::greater<>()), place);
+  free_.push_back(place);
+  std::push_heap(free_.begin(), free_.end(), std::greater<>());
 }
 
 std::byte* OffloadStore::host_at(std::int64_t place) {

@@ -110,7 +110,7 @@ class OffloadStore {
   OffloadCapacity capacity_;
   std::unique_ptr<DiskBuffers> disk_;
   std::unique_ptr<Memory> host_;
-  std::vector<std::int64_t> free_;  // descending
+  std::vector<std::int64_t> free_;  // a heap: the lowest place is first
   std::vector<FenceSet> fences_;    // per place in host memory
   std::vector<bool> prepared_;      // likewise
   std::vector<Mover::Copy> copies_;

@@ -152,9 +152,23 @@ PageSpread spread_pages(const SequenceLayout& layout, const StepSchedule& schedu
     spread.disk_bytes += offload.disk_records * group_bytes;
     if (offload.disk_records > 0) spread.host_bytes += offload.disk_buffers * group_bytes;
   };
-  place(capacity.kv_offload, kv_page, capacity.kv_pages, schedule.peak_kv_pages, largest.kv);
+  const auto place_kv = [&] {
+    place(capacity.kv_offload, kv_page, capacity.kv_pages, schedule.peak_kv_pages, largest.kv);
+  };
+  // Gradients of selected pages go to and fro, one page at a time: too much for a disk.
+  if (!schedule.sparse) place_kv();
   place(capacity.gradient_offload, gradient_page, capacity.gradient_pages,
         schedule.peak_gradient_pages, largest.gradients);
+  if (schedule.sparse) place_kv();
+  if (schedule.sparse && capacity.gradient_offload.disk_records > 0)
+    throw Error(
+        fmt::format(
+            "gradients of pages that leave the device need {} of host memory, and {} are "
+            "allowed: sparse layers keep none on disk",
+            text((capacity.gradient_offload.records()) * capacity.pages_per_group * gradient_page),
+            text(budget.host)),
+        "raise memory.host or memory.gpu (in bench step: --host-memory, --page-memory), set "
+        "numerics.kv_gradient_dtype to \"bf16\", or shorten the context");
   if (budget.disk != PageBudget::kAll && spread.disk_bytes > budget.disk)
     throw Error(
         fmt::format("offloaded pages need {}: {} of it fit in host memory, and {} are allowed on "

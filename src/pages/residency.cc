@@ -46,10 +46,20 @@ void Residency::begin(AccessList accesses) {
 void Residency::reorder(std::size_t group, std::int64_t before) {
   const State& s = states_[group];
   const std::int64_t now = next_of(s);
-  if (!s.is_here || now == before) return;
+  if (!s.is_here || s.pins > 0 || now == before) return;
   auto node = here_.extract({before, group});  // no allocation
   node.value().first = now;
   here_.insert(std::move(node));
+}
+
+void Residency::put(std::size_t group) {
+  const State& s = states_[group];
+  if (s.is_here && s.pins == 0) here_.emplace(next_of(s), group);
+}
+
+void Residency::drop(std::size_t group) {
+  const State& s = states_[group];
+  if (s.is_here && s.pins == 0) here_.erase({next_of(s), group});
 }
 
 void Residency::add_late(State& s, std::int64_t number) {
@@ -97,11 +107,11 @@ void Residency::pin(std::int64_t number) {
     State& s = states_[i];
     const std::int64_t before = next_of(s);
     LS_CHECK(before == number, "access {} begins, and {} is next", number, before);
+    drop(i);
     if (was_late)
       remove_late(s, number);
     else
       s.known = accesses_.next(pages_of(group), number + 1, s.known.entry);
-    reorder(i, before);
     ++s.pins;
   });
   begun_ = number + 1;
@@ -110,9 +120,11 @@ void Residency::pin(std::int64_t number) {
 void Residency::unpin(std::int64_t number) {
   const PageAccess access = accesses_.at(number);
   for_groups(access.pages, per_, [&](std::int64_t group) {
-    State& s = states_[index({access.layer, group})];
+    const std::size_t i = index({access.layer, group});
+    State& s = states_[i];
     LS_CHECK(s.pins > 0, "access {} has ended", number);
     --s.pins;
+    put(i);
   });
 }
 
@@ -120,23 +132,20 @@ void Residency::arrive(PageGroup group) {
   State& s = states_.at(index(group));
   LS_CHECK(!s.is_here, "layer {} group {} is here", group.layer, group.index);
   s.is_here = true;
-  here_.emplace(next_of(s), index(group));
+  put(index(group));
 }
 
 void Residency::leave(PageGroup group) {
   State& s = states_.at(index(group));
   LS_CHECK(s.is_here, "layer {} group {} is not here", group.layer, group.index);
+  drop(index(group));
   s.is_here = false;
-  here_.erase({next_of(s), index(group)});
 }
 
 std::optional<PageGroup> Residency::victim(std::int64_t than) const {
-  for (auto at = here_.rbegin(); at != here_.rend() && at->first > than; ++at) {
-    if (states_[at->second].pins > 0) continue;
-    const auto i = static_cast<std::int64_t>(at->second);
-    return PageGroup{i / groups_, i % groups_};
-  }
-  return std::nullopt;
+  if (here_.empty() || here_.rbegin()->first <= than) return std::nullopt;
+  const auto i = static_cast<std::int64_t>(here_.rbegin()->second);
+  return PageGroup{i / groups_, i % groups_};
 }
 
 std::int64_t Residency::bytes() const {

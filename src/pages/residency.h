@@ -80,14 +80,17 @@ class Residency {
   void remove_late(State& s, std::int64_t number);
   // The group's next access was `before`: keeps here_ in order.
   void reorder(std::size_t group, std::int64_t before);
+  void put(std::size_t group);   // into here_
+  void drop(std::size_t group);  // from here_
 
   std::int64_t per_, groups_;  // pages per group, groups per layer
   AccessList accesses_;
-  std::int64_t begun_ = 0;                               // number of accesses
-  std::vector<State> states_;                            // by layer, then group
-  std::vector<LateNode> late_;                           // the nodes of all lists
-  std::uint32_t free_ = kEnd;                            // nodes that are in none
-  std::set<std::pair<std::int64_t, std::size_t>> here_;  // (next access, index of the group)
+  std::int64_t begun_ = 0;      // number of accesses
+  std::vector<State> states_;   // by layer, then group
+  std::vector<LateNode> late_;  // the nodes of all lists
+  std::uint32_t free_ = kEnd;   // nodes that are in none
+  // (next access, index of the group), of those on the device that are not pinned.
+  std::set<std::pair<std::int64_t, std::size_t>> here_;
 };
 
 }  // namespace longstride

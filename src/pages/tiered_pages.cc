@@ -67,6 +67,7 @@ void TieredPages::begin(AccessList accesses) {
   LS_CHECK(accesses.pages_end() <= shape_.logical_pages, "page {} of {}", accesses.pages_end(),
            shape_.logical_pages);
   residency_.begin(std::move(accesses));
+  for (const PageGroup group : std::exchange(placed_, {})) state(group).is_listed = false;
   next_ = read_ahead_ = 0;
 }
 
@@ -291,15 +292,16 @@ void TieredPages::evict(std::span<const PageGroup> groups) {
 }
 
 std::int64_t TieredPages::take_place() {
-  if (!offload_.has_free()) {
-    // A group on the device gives up its place if another group needs one.
-    const auto found = std::find_if(groups_.begin(), groups_.end(), [](const GroupState& g) {
-      return g.place >= 0 && !g.is_offloaded;
-    });
-    LS_CHECK(found != groups_.end(), "{} places, all of groups that are offloaded",
+  // A group on the device gives up its place if another group needs one.
+  while (!offload_.has_free()) {
+    LS_CHECK(!placed_.empty(), "{} places, all of groups that are offloaded",
              shape_.offload.records());
-    offload_.give(std::exchange(found->place, -1));
-    found->copy_is_right = false;
+    GroupState& s = state(placed_.back());
+    placed_.pop_back();
+    s.is_listed = false;
+    if (s.place < 0 || s.is_offloaded) continue;
+    offload_.give(std::exchange(s.place, -1));
+    s.copy_is_right = false;
   }
   return offload_.take();
 }
@@ -329,6 +331,7 @@ void TieredPages::fetch(std::span<const PageGroup> groups) {
     GroupState& s = state(batch_groups_[i]);
     s.fences.set(fence);
     s.is_offloaded = false;
+    if (!std::exchange(s.is_listed, true)) placed_.push_back(batch_groups_[i]);
   });
 }
 

@@ -57,6 +57,7 @@ class TieredPages {
     std::int64_t place = -1;     // in the offload store; -1: none
     bool is_offloaded = false;   // its pages are not on the device
     bool copy_is_right = false;  // the offloaded copy is valid
+    bool is_listed = false;      // in `placed_`
     FenceSet fences;             // of its slots
   };
   const GroupState& state(PageGroup group) const {
@@ -117,6 +118,8 @@ class TieredPages {
   std::vector<GroupState> groups_;                // by layer, then group
   std::vector<FenceSet> slot_fences_;             // per slot: of the pages it held before
   std::vector<OffloadPiece> pieces_;
+  // Groups that were fetched and may still have a place off the device; some no longer do.
+  std::vector<PageGroup> placed_;
   std::vector<PageGroup> bringing_, evicting_, fetching_;
   // A batch of copies: its groups, where each one's pieces end, and the records made of them.
   std::vector<PageGroup> batch_groups_;

@@ -261,6 +261,7 @@ SequenceResult StepRunner::run(const SequenceInput& input, double scale,
   result.loss_sum = sums.loss;
   result.moved = store_->moved() - before;
   result.move_times = store_->take_times();
+  result.selection = runner_->selected().counts();
   result.targets = sums.targets;
   result.correct = sums.correct;
   result.nonfinite_chunk = sums.nonfinite_chunk;

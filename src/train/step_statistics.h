@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "attention/selected_lists.h"
 #include "pages/kv_store.h"
 
 namespace longstride {
@@ -31,6 +32,7 @@ struct StepStatistics {
   StepSeconds seconds;
   MovedBytes moved;  // pages that left the device and came back
   OffloadTimes move_times;
+  SelectionCounts selection;  // of sparse layers
 
   double accuracy() const { return static_cast<double>(correct) / static_cast<double>(targets); }
   StepStatistics& operator+=(const StepStatistics& more) {
@@ -40,6 +42,7 @@ struct StepStatistics {
     seconds += more.seconds;
     moved += more.moved;
     move_times += more.move_times;
+    selection += more.selection;
     return *this;
   }
 };

@@ -57,6 +57,12 @@ Outcome run(Device& device, const RandomCase& c, const ParameterSet& weights, st
   return outcome;
 }
 
+// Host memory of which some is left to K/V, or none. Sparse layers have no gradients on disk.
+std::int64_t host_bytes(const NumericsChoice& choice, const Outcome& resident,
+                        std::int64_t for_kv) {
+  return for_kv + (choice.sparse.any() ? 2 * resident.memory.kv_gradient_pages : 0);
+}
+
 std::int64_t least_bytes(Device& device, const RandomCase& c, const SequenceLayout& layout,
                          std::int64_t keep, const NumericsChoice& choice) {
   const NumericsRecord numerics =
@@ -92,7 +98,8 @@ TEST(StepTiers, LateCopiesGiveTheSameBits) {
     }
     for (const PageBudget& pages :
          {PageBudget{least, PageBudget::kAll}, PageBudget{2 * least, PageBudget::kAll},
-          PageBudget{least, resident.memory.kv_pages / 4, PageBudget::kAll, directory.path()}}) {
+          PageBudget{least, host_bytes(choice, resident, resident.memory.kv_pages / 4),
+                     PageBudget::kAll, directory.path()}}) {
       MoverWatch watch{
           .seed = seed,
           .granule = 2 * kPage * c.config.kv_heads * c.config.head_size * size_of(DType::kBF16)};
@@ -127,8 +134,9 @@ TEST(StepTiers, EveryTierGivesTheSameBits) {
       for (const std::int64_t budget : {least, (least + all) / 2, std::max(least, all - 1)}) {
         constexpr std::int64_t kAll = PageBudget::kAll;
         for (const PageBudget& pages :
-             {PageBudget{budget, kAll}, PageBudget{budget, 0, kAll, directory.path()},
-              PageBudget{budget, all / 3, kAll, directory.path()}}) {
+             {PageBudget{budget, kAll},
+              PageBudget{budget, host_bytes(choice, resident, 0), kAll, directory.path()},
+              PageBudget{budget, host_bytes(choice, resident, all / 3), kAll, directory.path()}}) {
           const Outcome tiered = run(*device, c, *weights, keep, choice, pages);
           EXPECT_EQ(tiered.losses, resident.losses);
           EXPECT_TRUE(same_bits(*tiered.gradients, *resident.gradients))
