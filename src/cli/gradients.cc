@@ -30,7 +30,7 @@ struct Options {
   bool rebuild_feed_forward = false, compare_dense = false;
   NumericsChoice numerics;
   AttentionChoice attention;
-  std::string lists, picture;
+  std::string lists, picture, loss_mask, losses;
 };
 
 // The whole token file as one sequence.
@@ -39,6 +39,7 @@ Sample read_sequence(const Options& o, std::int64_t vocabulary) {
   options.paths = {o.tokens};
   options.format = o.format;
   options.document_index = o.index;
+  options.loss_mask = o.loss_mask;
   if (o.document_token >= 0) options.document_token = o.document_token;
   const std::unique_ptr<Corpus> corpus = open_corpus(options);
   if (corpus->tokens() < 2)
@@ -69,6 +70,16 @@ void write_gradients(const std::filesystem::path& path, const ParameterSet& grad
   });
 }
 
+// One float per token: the loss of predicting the next one, 0 where that is no target.
+void write_losses(const std::filesystem::path& path, std::span<const float> losses) {
+  const std::vector<TensorToWrite> tensors = {{"loss", DType::kF32, {std::ssize(losses)}}};
+  replace_file_atomic(path, [&](const std::filesystem::path& temporary) {
+    write_safetensors_file(temporary, tensors,
+                           [&](std::int64_t, const ByteSink& sink) { sink(std::as_bytes(losses)); },
+                           {{"format", "pt"}, {"made_by", kMadeBy}});
+  });
+}
+
 // The header follows the eight bytes of its length and begins with the metadata.
 bool begins_as_gradients(std::string_view head) {
   const std::string beginning =
@@ -76,13 +87,14 @@ bool begins_as_gradients(std::string_view head) {
   return head.size() > 8 && head.substr(8).starts_with(beginning);
 }
 
-void check_output(const std::filesystem::path& out, const std::filesystem::path& model) {
+void check_output(const char* option, const std::filesystem::path& out,
+                  const std::filesystem::path& model) {
   const std::filesystem::path directory = std::filesystem::absolute(out).parent_path();
   make_writable_directory(directory);
   if (std::filesystem::equivalent(directory, model) && std::filesystem::exists(out))
     throw Error(fmt::format("{} is a file of the model", out.string()),
                 "choose another place for the gradients");
-  check_output_file(out, {"--out", "a file of gradients by longstride", begins_as_gradients});
+  check_output_file(out, {option, "a file of gradients by longstride", begins_as_gradients});
 }
 
 struct Outcome {
@@ -107,6 +119,7 @@ Outcome run(const Options& o, const Sample& sample, const ModelDirectory& model,
                                         .within_episode = within_episode(o.rebuild_feed_forward),
                                         .packed = sample.document_starts.size() > 1})
                     .plan({}));
+  if (!o.losses.empty()) engine.record_losses();
   return {engine.backward({sample.tokens, sample.targets, sample.document_starts, o.first_position},
                           1.0 / static_cast<double>(sample.counted_targets())),
           numerics};
@@ -127,7 +140,8 @@ OrderedJson compare_with_dense(const Options& o, const Sample& sample, const Mod
 
 int gradients(const Options& o) {
   const ModelDirectory model = ModelDirectory::open(o.model);
-  if (!o.out.empty()) check_output(o.out, o.model);
+  if (!o.out.empty()) check_output("--out", o.out, o.model);
+  if (!o.losses.empty()) check_output("--losses", o.losses, o.model);
   const std::unique_ptr<Device> device = make_device(o.device);
   ModelConfig config = model.config();
   const SparseLayers sparse =
@@ -144,6 +158,7 @@ int gradients(const Options& o) {
   if (!o.out.empty()) write_gradients(o.out, engine->gradients());
   const SequenceLayout layout{sample.size(), numerics.chunk_tokens, numerics.page_tokens,
                               sample.document_starts};
+  if (!o.losses.empty()) write_losses(o.losses, engine->runner().losses());
   if (!o.lists.empty()) write_lists(o.lists, engine->runner().selected(), sparse, layout);
   if (!o.picture.empty()) write_picture(o.picture, engine->runner().selected(), sparse, layout);
   OrderedJson json = {{"loss", result.loss_sum / static_cast<double>(sample.counted_targets())},
@@ -182,6 +197,14 @@ void add_gradients(CLI::App& app, Action& action) {
       ->capture_default_str();
   command->add_option("--document-token", o->document_token, "token that ends a document")
       ->check(CLI::NonNegativeNumber);
+  command->add_option("--loss-mask", o->loss_mask,
+                      "file of one byte per token: 0 where the token is not a target");
+  command
+      ->add_option(
+          "--losses", o->losses,
+          "safetensors file for every token's loss: `loss`, f32 [tokens], 0 where the next "
+          "token is not a target")
+      ->check(not_empty());
   command->add_option("--document-index", o->index, "file of document starts (u64)");
   command->add_option("--chunk", o->chunk, "tokens of a chunk, a multiple of the page")
       ->capture_default_str();

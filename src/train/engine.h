@@ -45,6 +45,8 @@ class Engine {
                           const OnSequenceProgress& on_progress = nullptr) {
     return runner_->run(input, scale, should_stop, on_progress);
   }
+  // From now on runner().losses() holds every token's loss of the last sequence.
+  void record_losses() { runner_->record_losses(); }
   double gradient_norm() { return optimizer_->gradient_norm(gradients_); }
   // Name of the first gradient that is not finite; empty if all are finite.
   std::string first_nonfinite() { return optimizer_->first_nonfinite(gradients_); }

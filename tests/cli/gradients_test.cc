@@ -52,6 +52,24 @@ TEST_F(Gradients, PrintsTheLossAndWritesEveryTensor) {
   }
 }
 
+TEST_F(Gradients, WritesTheLossOfEveryTarget) {
+  std::ofstream mask(run_.path("mask.bin"), std::ios::binary);
+  for (int i = 0; i < 300; ++i) mask.put(static_cast<char>(i % 3 == 0 ? 1 : 0));
+  mask.close();
+  const Json json = result({"--chunk", "64", "--loss-mask", "mask.bin", "--losses", "l.st"});
+  EXPECT_EQ(json["targets"], 99);  // 3, 6, ... 297
+  const SafetensorsReader file = SafetensorsReader::open_file(run_.path("l.st"));
+  const std::vector<float> losses = file.read_floats("loss");
+  ASSERT_EQ(losses.size(), 300u);
+  double sum = 0;
+  for (std::size_t t = 0; t < losses.size(); ++t) {
+    EXPECT_EQ(losses[t] != 0, t % 3 == 2 && t < 299) << t;
+    sum += static_cast<double>(losses[t]);
+  }
+  EXPECT_NEAR(sum / 99, json["loss"].get<double>(), 1e-5);
+  EXPECT_TRUE(refused(gradients({"--losses", "tokens.bin"}), {"--losses", "tokens.bin"}));
+}
+
 TEST_F(Gradients, TheChunkDoesNotMatter) {
   const double whole = result({"--chunk", "512"})["loss"].get<double>();
   for (const char* chunk : {"16", "64", "128"})
