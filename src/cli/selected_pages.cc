@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -78,23 +79,29 @@ Cells count_cells(const SelectedLists& selected, std::int64_t layer, const Seque
   return cells;
 }
 
-// Rectangles of one colour are one path.
+// The colour of a cell: a shade, the own chunk's, or none.
+std::optional<std::size_t> shade_of(const Cells& cells, std::int64_t row, std::int64_t column) {
+  const auto i = static_cast<std::size_t>(row * cells.n + column);
+  if (cells.possible[i] == 0 || cells.selected[i] + cells.own[i] == 0) return std::nullopt;
+  if (cells.own[i] > cells.selected[i]) return kShades.size();
+  const double share = cells.selected[i] / cells.possible[i];
+  return std::min(kShades.size() - 1,
+                  static_cast<std::size_t>(share * static_cast<double>(kShades.size())));
+}
+
+// Rectangles of one colour are one path; equal cells of a row are one rectangle.
 std::string draw(const Cells& cells, double x, double y) {
   std::array<std::string, kShades.size() + 1> paths;
   const double size = static_cast<double>(kSide) / static_cast<double>(cells.n);
   for (std::int64_t row = 0; row < cells.n; ++row)
-    for (std::int64_t column = 0; column <= row; ++column) {
-      const auto i = static_cast<std::size_t>(row * cells.n + column);
-      if (cells.possible[i] == 0 || cells.selected[i] + cells.own[i] == 0) continue;
-      const double share = cells.selected[i] / cells.possible[i];
-      const std::size_t shade =
-          cells.own[i] > cells.selected[i]
-              ? kShades.size()
-              : std::min(kShades.size() - 1,
-                         static_cast<std::size_t>(share * static_cast<double>(kShades.size())));
-      paths[shade] += fmt::format("M{:.2f} {:.2f}h{:.2f}v{:.2f}h-{:.2f}z",
-                                  x + static_cast<double>(column) * size,
-                                  y + static_cast<double>(row) * size, size, size, size);
+    for (std::int64_t begin = 0, end = 0; begin <= row; begin = end) {
+      const std::optional<std::size_t> shade = shade_of(cells, row, begin);
+      for (end = begin + 1; end <= row && shade_of(cells, row, end) == shade;) ++end;
+      if (!shade) continue;
+      const double width = static_cast<double>(end - begin) * size;
+      paths[*shade] += fmt::format("M{:.5g} {:.5g}h{:.5g}v{:.5g}h-{:.5g}z",
+                                   x + static_cast<double>(begin) * size,
+                                   y + static_cast<double>(row) * size, width, size, width);
     }
   std::string svg = fmt::format(
       "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"#fff\" stroke=\"#999\"/>\n", x, y,
