@@ -54,6 +54,27 @@ TEST(SpreadPages, StaysWithinEveryBudget) {
     }
 }
 
+// Selected pages move one by one, and their gradients never to the disk.
+TEST(SpreadPages, SparseGradientsStayOffTheDisk) {
+  ScheduleOptions options{{0, 0, 0}, 1};
+  options.sparse.budgets = {3, 3, 3};
+  options.sparse.selection.union_pages = 4;
+  const StepSchedule schedule = make_step_schedule(kLayout, options);
+  const std::int64_t least = least_device_bytes(kLayout, schedule, kShape);
+  EXPECT_EQ(least, 6 * kShape.page_bytes() + 6 * kShape.gradient_page_bytes());
+  const std::int64_t gradients = schedule.peak_gradient_pages * kShape.gradient_page_bytes();
+  const PageSpread s = spread_pages(kLayout, schedule, kShape,
+                                    {least, 2 * gradients, PageBudget::kAll, "/somewhere"});
+  EXPECT_EQ(s.capacity.pages_per_group, 1);
+  EXPECT_EQ(s.capacity.gradient_offload.disk_records, 0);
+  EXPECT_GT(s.capacity.gradient_offload.host_records, 0);
+  EXPECT_TRUE(says(error_of([&] {
+                     spread_pages(kLayout, schedule, kShape,
+                                  {least, gradients / 4, PageBudget::kAll, "/somewhere"});
+                   }),
+                   {"gradients of pages", "host memory", "memory.host", "bf16"}));
+}
+
 TEST(SpreadPages, RefusesWithNumbers) {
   const StepSchedule schedule = dense();
   const std::int64_t least = least_device_bytes(kLayout, schedule, kShape);

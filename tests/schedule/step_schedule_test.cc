@@ -162,6 +162,44 @@ std::vector<std::tuple<TaskKind, std::int64_t, std::int64_t>> order_of(const Epi
   return order;
 }
 
+// Pairs of chunks go forward layer by layer in turn; a sparse layer selects first, then attends.
+TEST(StepSchedule, SparseLayersGoForwardAsAWavefront) {
+  using enum TaskKind;
+  const SequenceLayout layout{28, 8, 4, {0}};  // four chunks, of which one is kept
+  ScheduleOptions options{{0, 0, 0}, 1};
+  options.sparse.budgets = {4, SparseLayers::kNone, 4};
+  options.sparse.selection.union_pages = 5;
+  const StepSchedule schedule = make_step_schedule(layout, options);
+  ASSERT_EQ(schedule.episodes.size(), 6u);
+  const Episode& pair = schedule.episodes[0];
+  EXPECT_EQ(pair.kind, EpisodeKind::kWavefront);
+  EXPECT_EQ(pair.chunks, 2);
+  EXPECT_EQ(order_of(pair), (decltype(order_of({})){{kEmbed, 0, -1},
+                                                    {kLayerForward, 0, 0},  // selects
+                                                    {kEmbed, 1, -1},
+                                                    {kLayerForward, 1, 0},
+                                                    {kLayerForward, 0, 0},  // attends
+                                                    {kLayerForward, 1, 0},
+                                                    {kLayerForward, 0, 1},
+                                                    {kLayerForward, 1, 1},
+                                                    {kLayerForward, 0, 2},  // selects
+                                                    {kLayerForward, 1, 2}}));
+  EXPECT_EQ(schedule.episodes[1].kind, EpisodeKind::kForward);
+  std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> selected;
+  for (const Episode& episode : schedule.episodes)
+    for (const Task& task : episode.tasks) {
+      EXPECT_EQ(task.sparse, task.layer == 0 || task.layer == 2);
+      const std::int64_t times = selected[{task.chunk, task.layer}] += task.selects ? 1 : 0;
+      if (task.sparse) {
+        EXPECT_EQ(times, 1) << "chunk " << task.chunk << " layer " << task.layer;
+        EXPECT_LE(task.most_visited, 5 + 2);
+      }
+    }
+  options.wavefront = false;
+  for (const Episode& episode : make_step_schedule(layout, options).episodes)
+    EXPECT_NE(episode.kind, EpisodeKind::kWavefront);
+}
+
 TEST(StepSchedule, OrderOfAStep) {
   using enum TaskKind;
   const SequenceLayout layout{20, 8, 4, {0}};  // three chunks

@@ -1,0 +1,73 @@
+#include "train/attention_choice.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "tests/data/temp_directory.h"
+
+namespace longstride {
+namespace {
+
+ModelConfig model(std::vector<std::int64_t> windows) {
+  ModelConfig config;
+  config.layers = std::ssize(windows);
+  config.windows = std::move(windows);
+  return config;
+}
+
+constexpr std::int64_t kNone = SparseLayers::kNone;
+using Numbers = std::vector<std::int64_t>;
+
+TEST(AttentionChoice, TheModelsOwnIsTheDefault) {
+  ModelConfig config = model({0, 512, 0});
+  EXPECT_FALSE(apply_attention({}, attention_keys(), 128, config).any());
+  EXPECT_EQ(config.windows, (Numbers{0, 512, 0}));
+}
+
+TEST(AttentionChoice, SparseReplacesLayersWithoutAWindow) {
+  ModelConfig config = model({0, 512, 0});
+  const SparseLayers sparse =
+      apply_attention({.kind = "sparse", .budget = 7}, attention_keys(), 128, config);
+  EXPECT_EQ(sparse.budgets, (Numbers{7, kNone, 7}));
+  EXPECT_EQ(config.windows, (Numbers{0, 512, 0}));
+  EXPECT_EQ(sparse.selection.summary_tokens, 128);
+}
+
+TEST(AttentionChoice, PatternsReplaceTheModels) {
+  ModelConfig config = model({0, 512, 0, 0, 0, 0});
+  const SparseLayers sparse = apply_attention({.layers = {"sparse*2", "window(64)"}, .budget = 9},
+                                              attention_keys(), 128, config);
+  EXPECT_EQ(sparse.budgets, (Numbers{9, 9, kNone, 9, 9, kNone}));
+  EXPECT_EQ(config.windows, (Numbers{0, 0, 64, 0, 0, 64}));
+  config = model({0, 512, 0, 0});
+  EXPECT_EQ(
+      apply_attention({.layers = {"dense", "sparse(33)*2", "dense"}}, attention_keys(), 128, config)
+          .budgets,
+      (Numbers{kNone, 33, 33, kNone}));
+  EXPECT_EQ(config.windows, (Numbers{0, 0, 0, 0}));
+  // No layer is sparse: the numbers of sparse ones do not matter.
+  EXPECT_FALSE(
+      apply_attention({.layers = {"dense"}, .budget = 0}, attention_keys(), 128, config).any());
+}
+
+TEST(AttentionChoice, TheSummaryIsAtMostAPage) {
+  ModelConfig config = model({0});
+  EXPECT_EQ(
+      apply_attention({.kind = "sparse"}, attention_keys(), 48, config).selection.summary_tokens,
+      48);
+}
+
+TEST(AttentionChoice, BudgetZeroNeedsNoForcedPages) {
+  ModelConfig config = model({0});
+  EXPECT_TRUE(apply_attention({.kind = "sparse", .budget = 0, .sinks = 0, .recent = 0},
+                              attention_keys(), 128, config)
+                  .any());
+  EXPECT_TRUE(says(error_of([&] {
+                     apply_attention({.kind = "sparse", .budget = 0}, attention_keys(), 128,
+                                     config);
+                   }),
+                   {"attention.budget is 0", "attention.sinks 1"}));
+}
+
+}  // namespace
+}  // namespace longstride
