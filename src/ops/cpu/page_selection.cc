@@ -21,6 +21,25 @@ namespace {
 constexpr std::int64_t kBlockMeans = 256;
 constexpr float kHidden = -std::numeric_limits<float>::infinity();
 
+// A row's running maximum and sum of powers of two.
+LS_SIMD_CLONES void add_exponentials(const float* scores, std::int64_t n, float& maximum,
+                                     float& sum) {
+  float m = maximum;
+#pragma omp simd reduction(max : m)
+  for (std::int64_t i = 0; i < n; ++i) m = scores[i] > m ? scores[i] : m;
+  float s = 0;
+#pragma omp simd reduction(+ : s)
+  for (std::int64_t i = 0; i < n; ++i) s += exp2_approx(scores[i] - m);
+  sum = sum * exp2_approx(maximum - m) + s;
+  maximum = m;
+}
+
+LS_SIMD_CLONES void add_weights(const float* scores, std::int64_t n, float maximum, float inverse,
+                                float* weights) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) weights[i] += exp2_approx(scores[i] - maximum) * inverse;
+}
+
 // Per thread: rows of q, scores and a transposed block of means, and a row's maximum and sum.
 struct ScoreScratch {
   float *q_MC, *scores_MN, *panel_CN, *maximum_M, *sum_M;
@@ -100,7 +119,7 @@ class QueryPageScores {
     for (std::int64_t t = 0; t < queries_; ++t) {
       float* row = scratch_.scores_MN + t * stride;
       std::fill_n(row, hidden, kHidden);
-      for (std::int64_t p = 0; p < pages; ++p)
+      for (std::int64_t p = 0; S > 1 && p < pages; ++p)
         row[p] = *std::max_element(row + p * S, row + (p + 1) * S);
     }
   }
@@ -112,26 +131,17 @@ class QueryPageScores {
     for (std::int64_t first = 0; first < N; first += block_pages_) {
       const std::int64_t pages = std::min(block_pages_, N - first);
       score_block(kv_head, first, pages);
-      for (std::int64_t t = 0; t < queries_; ++t) {
-        const float* row = scratch_.scores_MN + t * stride;
-        float& top = scratch_.maximum_M[t];
-        const float now = std::max(top, *std::max_element(row, row + pages));
-        float sum = 0;
-        for (std::int64_t p = 0; p < pages; ++p) sum += exp2_approx(row[p] - now);
-        scratch_.sum_M[t] = scratch_.sum_M[t] * exp2_approx(top - now) + sum;
-        top = now;
-      }
+      for (std::int64_t t = 0; t < queries_; ++t)
+        add_exponentials(scratch_.scores_MN + t * stride, pages, scratch_.maximum_M[t],
+                         scratch_.sum_M[t]);
     }
     for (std::int64_t first = 0; first < N; first += block_pages_) {
       const std::int64_t pages = std::min(block_pages_, N - first);
       // A single block is still there.
       if (N > block_pages_) score_block(kv_head, first, pages);
-      for (std::int64_t t = 0; t < queries_; ++t) {
-        const float* row = scratch_.scores_MN + t * stride;
-        const float inverse = 1.0f / scratch_.sum_M[t];
-        for (std::int64_t p = 0; p < pages; ++p)
-          scores_N_[first + p] += exp2_approx(row[p] - scratch_.maximum_M[t]) * inverse;
-      }
+      for (std::int64_t t = 0; t < queries_; ++t)
+        add_weights(scratch_.scores_MN + t * stride, pages, scratch_.maximum_M[t],
+                    1.0f / scratch_.sum_M[t], scores_N_ + first);
     }
   }
 
