@@ -4,6 +4,7 @@
 A small random bf16 model and a sequence per family and seed. The reference is transformers in fp32 on the same
 weights. Required of longstride: in fp32 every gradient within 1e-4 of it; in bf16, worst tensor, at most 1.2 times
 the error of transformers' own bf16 (relative Frobenius errors; the mean over seeds of the worst tensor's).
+Sparse attention: the same, with the pages that longstride selected as transformers' mask, layer by layer.
 
     LONGSTRIDE=build/release/longstride python3 tests/parity/gpu_parity.py [FAMILY ...]
 """
@@ -42,22 +43,49 @@ def make_model(family, seed):
     return model.to(torch.bfloat16)
 
 
-def torch_gradients(family, folder, tokens, dtype):
+SPARSE = ["--attention", "sparse", "--budget", "4", "--sinks", "1", "--recent", "1", "--union", "7"]
+
+
+def masks_of(lists):
+    """Per layer [T, T]: whether query t attends to key s. The lists name pages before the query's chunk."""
+    t = torch.arange(TOKENS)
+    masks = []
+    for layer in range(SHAPE["num_hidden_layers"]):
+        pages = (TOKENS + PAGE - 1) // PAGE
+        visits = torch.zeros(pages, pages + 1, dtype=torch.bool)  # -1 goes to the last column
+        visits.scatter_(1, lists[f"layers.{layer}"].long() % (pages + 1), True)
+        own = t[:, None] // CHUNK == t[None] // CHUNK
+        masks.append((own & (t[None] <= t[:, None])) | visits[t[:, None] // PAGE, t[None] // PAGE])
+    return masks
+
+
+def use_masks(model, masks):
+    for layer, mask in zip(model.model.layers, masks):
+        def replace(_, arguments, named, mask=mask[None, None].cuda()):
+            return arguments, {**named, "attention_mask": mask}
+        layer.self_attn.register_forward_pre_hook(replace, with_kwargs=True)
+
+
+def torch_gradients(family, folder, tokens, dtype, masks=()):
     # Loaded in its type: Module.to would round the RoPE frequencies too.
     model = getattr(transformers, family + "ForCausalLM").from_pretrained(
         folder / "model", dtype=dtype, attn_implementation="sdpa").cuda().train()
+    use_masks(model, masks)
     logits = model(input_ids=tokens[None].cuda(), use_cache=False).logits[0, :-1].float()
     loss = torch.nn.functional.cross_entropy(logits, tokens[1:].cuda())
     loss.backward()
     return loss.item(), {name: p.grad.detach().double().cpu() for name, p in model.named_parameters()}
 
 
-def our_gradients(folder, compute):
-    out = folder / f"{compute}.safetensors"
+def our_gradients(folder, compute, sparse):
+    """Loss, gradients, and the masks of sparse layers."""
+    out, lists = folder / f"{compute}.safetensors", folder / f"{compute}-lists.safetensors"
     done = subprocess.run([os.environ.get("LONGSTRIDE", "build/release/longstride"), "gradients", "--model", folder / "model",
                            "--tokens", folder / "tokens.bin", "--out", out, "--chunk", str(CHUNK), "--page", str(PAGE),
-                           "--device", "cuda", "--compute", compute], check=True, capture_output=True, text=True)
-    return json.loads(done.stdout)["loss"], {k: v.double() for k, v in load_file(out).items()}
+                           "--device", "cuda", "--compute", compute, *([*SPARSE, "--lists", lists] if sparse else [])],
+                          check=True, capture_output=True, text=True)
+    return (json.loads(done.stdout)["loss"], {k: v.double() for k, v in load_file(out).items()},
+            masks_of(load_file(lists)) if sparse else ())
 
 
 def worst(gradients, reference):
@@ -66,7 +94,7 @@ def worst(gradients, reference):
     return errors[name], name
 
 
-def check(family):
+def check(family, sparse=False):
     ours, theirs, plain = [], [], []
     for seed in SEEDS:
         with tempfile.TemporaryDirectory() as text:
@@ -75,16 +103,18 @@ def check(family):
             model.save_pretrained(folder / "model")
             tokens = torch.randint(0, SHAPE["vocab_size"], (TOKENS,))
             (folder / "tokens.bin").write_bytes(tokens.numpy().astype("<u4").tobytes())
-            _, bf16 = torch_gradients(family, folder, tokens, torch.bfloat16)
-            loss, reference = torch_gradients(family, folder, tokens, torch.float32)
-            our_loss, f32 = our_gradients(folder, "f32")
+            our_loss, f32, masks = our_gradients(folder, "f32", sparse)
+            loss, reference = torch_gradients(family, folder, tokens, torch.float32, masks)
             plain.append(max(worst(f32, reference)[0], abs(our_loss - loss) / loss))
-            ours.append(worst(our_gradients(folder, "bf16")[1], reference))
-            theirs.append(worst(bf16, reference))
+            _, in_bf16, masks = our_gradients(folder, "bf16", sparse)
+            if sparse:  # other lists than in fp32, where scores are close
+                _, reference = torch_gradients(family, folder, tokens, torch.float32, masks)
+            ours.append(worst(in_bf16, reference))
+            theirs.append(worst(torch_gradients(family, folder, tokens, torch.bfloat16, masks)[1], reference))
     mean = [sum(e for e, _ in errors) / len(errors) for errors in (ours, theirs)]
     good = max(plain) < 1e-4 and mean[0] <= 1.2 * mean[1]
-    print(f"{family:8s} fp32 {max(plain):.1e}   bf16 {mean[0]:.4f} ({ours[0][1]}) against PyTorch's {mean[1]:.4f} "
-          f"({theirs[0][1]}): {mean[0] / mean[1]:.2f}   {'ok' if good else 'FAILED'}", flush=True)
+    print(f"{family + (' sparse' if sparse else ''):14s} fp32 {max(plain):.1e}   bf16 {mean[0]:.4f} ({ours[0][1]}) against "
+          f"PyTorch's {mean[1]:.4f} ({theirs[0][1]}): {mean[0] / mean[1]:.2f}   {'ok' if good else 'FAILED'}", flush=True)
     return good
 
 
@@ -92,7 +122,9 @@ def main():
     transformers.utils.logging.disable_progress_bar()
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
-    results = [check(family) for family in sys.argv[1:] or FAMILIES]
+    families = sys.argv[1:] or FAMILIES
+    results = [check(family) for family in families]
+    results += [check(family, sparse=True) for family in families if "sliding_window" not in FAMILIES[family]]
     sys.exit(0 if all(results) else 1)
 
 
