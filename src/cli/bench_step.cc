@@ -30,8 +30,19 @@ RandomSequence random_sequence(const StepBenchOptions& o, std::int64_t context,
   s.tokens.resize(static_cast<std::size_t>(context));
   s.targets.assign(s.tokens.size(), -100);
   Random random(1);
-  for (std::int32_t& t : s.tokens)
-    t = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(vocabulary)));
+  // Topics come back after a long time, with the same few tokens: pages of a topic attend to each
+  // other.
+  constexpr std::size_t kTopicTokens = 2048;
+  constexpr std::uint64_t kTopics = 64, kWords = 32;
+  std::uint64_t topic = 0;
+  for (std::size_t i = 0; i < s.tokens.size(); ++i) {
+    std::uint64_t token = random.below(static_cast<std::uint64_t>(vocabulary));
+    if (o.tokens == "topics") {
+      if (i % kTopicTokens == 0) topic = random.below(kTopics);
+      token = (topic * kWords + token % kWords) % static_cast<std::uint64_t>(vocabulary);
+    }
+    s.tokens[i] = static_cast<std::int32_t>(token);
+  }
   std::copy(s.tokens.begin() + 1, s.tokens.end(), s.targets.begin());
   s.documents = document_starts(o, context);
   for (const std::int64_t start : s.documents)

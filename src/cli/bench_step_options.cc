@@ -36,6 +36,13 @@ void add_shape_options(CLI::App& command, const std::shared_ptr<StepBenchOptions
   command.add_option("--context", options->context, "tokens of the sequence, e.g. 16K")->required();
   command.add_option("--document", options->document,
                      "tokens of a document; the sequence is packed with them. All: one document");
+  command
+      .add_option(
+          "--tokens", options->tokens,
+          "random, or topics: 2048 tokens at a time from one of 64 small vocabularies, so that "
+          "sparse layers select alike pages")
+      ->check(CLI::IsMember({"random", "topics"}))
+      ->capture_default_str();
   command.add_option("--chunk", options->chunk,
                      "tokens of a chunk: 1024 on the CPU, 4096 on a GPU");
   command.add_option("--page", options->page, "tokens of a page")->capture_default_str();

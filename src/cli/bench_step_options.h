@@ -15,9 +15,9 @@
 namespace longstride::cli {
 
 struct StepBenchOptions {
-  std::string preset, context, document, chunk, page = "128", attention = "dense", window, dtype,
-                                                json, device = "auto", page_memory, host_memory,
-                                                disk_memory, disk_path, optimizer, trace;
+  std::string preset, context, document, chunk,
+      page = "128", attention = "dense", window, dtype, json, device = "auto", page_memory,
+      host_memory, disk_memory, disk_path, optimizer, trace, tokens = "random";
   std::int64_t layers = 0, repeat = 1, keep_chunks = 1, updates = 0;
   bool rebuild_feed_forward = false, profile = false;
   NumericsChoice numerics;

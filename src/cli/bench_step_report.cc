@@ -146,6 +146,7 @@ OrderedJson report_step(const StepBenchOptions& o, Engine& engine, const StepBen
   return {{"preset", o.preset},
           {"context", best.context},
           {"documents", best.documents.size()},
+          {"tokens", o.tokens},
           {"chunk", plan.chunk_tokens},
           {"page", plan.page_tokens},
           {"attention", o.attention},

@@ -108,6 +108,16 @@ TEST(BenchStep, Updates) {
                       {"--optimizer without --update"}));
 }
 
+TEST(BenchStep, TokensMayHaveTopics) {
+  const RunDirectory run;
+  const auto loss = [&](const char* tokens) {
+    const ProgramResult result = bench_step(run, {"--context", "256", "--tokens", tokens});
+    EXPECT_TRUE(ended(result, 0));
+    return Json::parse(result.out)["loss"].get<double>();
+  };
+  EXPECT_NE(loss("random"), loss("topics"));
+}
+
 TEST(BenchStep, TheWindowBelongsToItsAttention) {
   const RunDirectory run;
   EXPECT_TRUE(refused(bench_step(run, {"--context", "256", "--attention", "window"}),
