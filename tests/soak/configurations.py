@@ -51,7 +51,16 @@ class Configuration:
         s["device.name"] = "cpu"
         s["device.threads"] = random.choice([1, 2])
         s["numerics.kv_gradient_dtype"] = random.choice(["f32", "bf16"])
+        if random.random() < 0.35:
+            self.choose_sparse(random, s)
         self.memory = {}
+
+    def choose_sparse(self, random, s):
+        s["attention.kind"] = "sparse"
+        s["attention.budget"] = random.randint(3, 6)
+        s["attention.union_pages"] = s["attention.budget"] + random.choice([0, 3, 100])
+        s["attention.summary_tokens"] = s["training.page"] // random.choice([1, 2, 4])
+        s["attention.scoring"] = random.choice(["mass", "mass", "oomb"])
 
     def choose_model(self, random, fixtures, s):
         """The vocabulary."""
