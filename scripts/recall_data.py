@@ -1,0 +1,244 @@
+"""Data and a model for scripts/sparse-quality: facts hidden in real text, and a small model with random weights.
+
+A recall document is text (bytes are tokens 0 to 255, none of them a target) in which pairs of a key and a value (one
+token each) take the place of some characters. Where a key comes again, its value is a target: what the model has to find
+is the place where the pair was last. A text document is text alone, and its characters are targets.
+Everything is drawn from seeds; the text is the only input.
+"""
+import array
+import functools
+import gzip
+import hashlib
+import json
+import math
+import os
+import random
+import struct
+
+KEYS, VALUES = 512, 64
+FIRST_KEY, FIRST_VALUE = 256, 256 + KEYS
+VOCABULARY = 896  # a multiple of 64
+TEXT_SHARE = 1 / 8  # of training sequences
+TEXT_BLOCK, TEXT_TARGETS = 64, 1 / 4  # in training, blocks of text of which a quarter are targets, to balance the values
+
+
+# ---- text ----
+
+def file_text(path, most):
+    """The bytes of a text file (or of one in gzip), empty if it is something else."""
+    try:
+        with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
+            text = file.read(most)
+        text.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if error.start < len(text) - 4:  # not merely cut inside a character
+            return b""
+    except (OSError, EOFError, gzip.zlib.error):
+        return b""
+    return b"" if b"\0" in text else text
+
+
+def gather_text(roots, train_bytes, held_bytes):
+    """Text to train on and text held out, of different packages (folders below a root); no file twice."""
+    parts = {False: [], True: []}
+    wanted = {False: train_bytes, True: held_bytes}
+    seen = set()
+    for root in roots:
+        packages = sorted(os.listdir(root)) if os.path.isdir(root) else []
+        packages.sort(key=lambda name: hashlib.sha256(name.encode()).digest())
+        for package in packages:
+            held = hashlib.sha256(package.encode()).digest()[-1] < 32
+            if wanted[held] <= 0:
+                continue
+            top = os.path.join(root, package)
+            paths = sorted(os.path.join(folder, name) for folder, _, names in os.walk(top) for name in names)
+            for path in paths if os.path.isdir(top) else [top]:
+                if os.path.islink(path) or wanted[held] <= 0:
+                    continue
+                text = file_text(path, 1 << 18)
+                digest = hashlib.sha256(text).digest()
+                if len(text) < 64 or digest in seen:
+                    continue
+                seen.add(digest)
+                parts[held].append(text[:wanted[held]])
+                wanted[held] -= len(parts[held][-1])
+    if wanted[True] > 0 or wanted[False] > train_bytes * 15 // 16:
+        raise SystemExit(f"{', '.join(roots)}: too little text ({sum(map(len, parts[False]))} bytes to train on, "
+                         f"{sum(map(len, parts[True]))} held out); name more directories with --text")
+    return b"".join(parts[False]), b"".join(parts[True])
+
+
+def tokens_of(text):
+    """Bytes as an array of u16 tokens."""
+    tokens = array.array("H")
+    tokens.frombytes(text.decode("latin-1").encode("utf-16-le"))
+    return tokens
+
+
+@functools.lru_cache(maxsize=1)
+def whole_file(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def piece(text, length, numbers):
+    at = numbers.randrange(len(text) - length)
+    return text[at:at + length]
+
+
+# ---- documents ----
+
+def places(length, count, numbers):
+    """`count` places for two tokens each, ascending, none beside another."""
+    return [4 * slot + numbers.randrange(3) for slot in sorted(numbers.sample(range(length // 4), count))]
+
+
+def training_recall(text, length, numbers):
+    """Keys come again at all distances: half by a distance that is uniform in its logarithm, half any earlier key."""
+    spacing = math.exp(numbers.uniform(math.log(6), math.log(min(128, length / 8))))
+    events = max(2, int(length / spacing))
+    tokens, mask = tokens_of(piece(text, length, numbers)), bytearray(length)
+    count = min(KEYS, max(1, events // 3))
+    keys = numbers.sample(range(KEYS), count)
+    values = [numbers.randrange(VALUES) for _ in keys]
+    is_new = bytearray(events)
+    is_new[0] = 1
+    for event in numbers.sample(range(1, events), count - 1):
+        is_new[event] = 1
+    order, stated = [], 0
+    draw = numbers.random
+    for event, at in enumerate(places(length, events, numbers)):
+        if is_new[event]:
+            which = stated
+            stated += 1
+        elif draw() < 0.5:
+            which = order[-int(math.exp(draw() * math.log(event + 0.5)))]
+        else:
+            which = int(draw() * stated)
+        order.append(which)
+        tokens[at] = FIRST_KEY + keys[which]
+        tokens[at + 1] = FIRST_VALUE + values[which]
+        mask[at + 1] = not is_new[event]
+    return tokens, mask
+
+
+def held_recall(text, numbers, spacing, near):
+    """Every key comes twice, with at least `near` tokens between. Gives also (place of the target, distance)."""
+    length = len(text)
+    count = min(KEYS, length // spacing)
+    free = places(length, 2 * count, numbers)
+    tokens, mask, asked = tokens_of(text), bytearray(length), []
+    keys = numbers.sample(range(KEYS), count)
+    for key in keys:
+        for _ in range(200):
+            first, again = sorted(numbers.sample(free, 2))
+            if again - first >= near:
+                break
+        else:
+            break  # only near places are left
+        value = numbers.randrange(VALUES)
+        for at in (first, again):
+            tokens[at], tokens[at + 1] = FIRST_KEY + key, FIRST_VALUE + value
+            free.remove(at)
+        mask[again + 1] = 1
+        asked.append((again + 1, again - first))
+    return tokens, mask, asked
+
+
+def training_text(text, length, numbers):
+    mask = b"".join(bytes([numbers.random() < TEXT_TARGETS]) * TEXT_BLOCK for _ in range(-(-length // TEXT_BLOCK)))
+    return tokens_of(piece(text, length, numbers)), mask[:length]
+
+
+def training_sequence(arguments):
+    """One sequence: documents of one length, side by side. In one argument, for a pool of processes."""
+    path, context, lengths, seed = arguments
+    text = whole_file(path)
+    numbers = random.Random(seed)
+    length = numbers.choice(lengths)
+    tokens, mask = array.array("H"), bytearray()
+    make = training_text if numbers.random() < TEXT_SHARE else training_recall
+    for _ in range(context // length):
+        more_tokens, more_mask = make(text, length, numbers)
+        tokens += more_tokens
+        mask += more_mask
+    return tokens.tobytes(), bytes(mask), length
+
+
+def write_data(directory, sequences):
+    """Token file (u16), loss mask and document index from (tokens, mask, document length); complete or absent."""
+    temporary = directory + ".unfinished"
+    os.makedirs(temporary, exist_ok=True)
+    total = 0
+    with open(os.path.join(temporary, "tokens.u16"), "wb") as tokens_file, \
+         open(os.path.join(temporary, "mask.u8"), "wb") as mask_file, \
+         open(os.path.join(temporary, "documents.u64"), "wb") as index_file:
+        for tokens, mask, length in sequences:
+            tokens_file.write(tokens)
+            mask_file.write(mask)
+            index_file.write(array.array("Q", range(total, total + len(mask), length)).tobytes())
+            total += len(mask)
+    os.rename(temporary, directory)
+
+
+# ---- the model ----
+
+def bf16(numbers, count, deviation):
+    """Random weights, cut to bf16."""
+    raw = array.array("f", [numbers.gauss(0, deviation) for _ in range(count)]).tobytes()
+    short = bytearray(2 * count)
+    short[0::2], short[1::2] = raw[2::4], raw[3::4]
+    return bytes(short)
+
+
+def write_model(directory, hidden, layers, heads, kv_heads, ffn, seed):
+    """A Qwen2 with random weights in bf16, as a Hugging Face directory. Gives the number of parameters."""
+    size = hidden // heads
+    config = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": hidden,
+              "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": kv_heads,
+              "intermediate_size": ffn, "vocab_size": VOCABULARY, "hidden_act": "silu", "rms_norm_eps": 1e-6,
+              "rope_theta": 1e7, "max_position_embeddings": 131072, "tie_word_embeddings": True,
+              "use_sliding_window": False, "torch_dtype": "bfloat16", "initializer_range": 0.02}
+    wide, out = hidden ** -0.5, (2 * layers) ** -0.5  # what is added to the residual stream begins smaller
+    shapes = {"model.embed_tokens.weight": ((VOCABULARY, hidden), 0.02), "model.norm.weight": ((hidden,), None)}
+    for i in range(layers):
+        name = f"model.layers.{i}."
+        shapes |= {name + "input_layernorm.weight": ((hidden,), None),
+                   name + "post_attention_layernorm.weight": ((hidden,), None),
+                   name + "self_attn.q_proj.weight": ((heads * size, hidden), wide),
+                   name + "self_attn.k_proj.weight": ((kv_heads * size, hidden), wide),
+                   name + "self_attn.v_proj.weight": ((kv_heads * size, hidden), wide),
+                   name + "self_attn.o_proj.weight": ((hidden, heads * size), (heads * size) ** -0.5 * out),
+                   name + "mlp.gate_proj.weight": ((ffn, hidden), wide),
+                   name + "mlp.up_proj.weight": ((ffn, hidden), wide),
+                   name + "mlp.down_proj.weight": ((hidden, ffn), ffn ** -0.5 * out)}
+        for which, width in (("q", heads * size), ("k", kv_heads * size), ("v", kv_heads * size)):
+            shapes[name + f"self_attn.{which}_proj.bias"] = ((width,), 0.0)
+    numbers = random.Random(seed)
+    header, data, at = {}, [], 0
+    for name, (shape, deviation) in shapes.items():
+        count = math.prod(shape)
+        data.append(b"\x80\x3f" * count if deviation is None else
+                    bytes(2 * count) if deviation == 0 else bf16(numbers, count, deviation))
+        header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [at, at + 2 * count]}
+        at += 2 * count
+    text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
+    text += b" " * (-len(text) % 8)
+    temporary = directory + ".unfinished"
+    os.makedirs(temporary, exist_ok=True)
+    with open(os.path.join(temporary, "model.safetensors"), "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + b"".join(data))
+    with open(os.path.join(temporary, "config.json"), "w", encoding="utf-8") as file:
+        json.dump(config, file, indent=1)
+    os.rename(temporary, directory)
+    return at // 2
+
+
+def read_safetensors(path):
+    """Tensors of one dimension as sequences of numbers, by name."""
+    kinds = {"F32": "f", "I32": "i", "U8": "B", "BOOL": "B", "I64": "q"}
+    with open(path, "rb") as file:
+        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+        data = file.read()
+    return {name: memoryview(data)[slice(*entry["data_offsets"])].cast(kinds[entry["dtype"]])
+            for name, entry in header.items() if name != "__metadata__"}
