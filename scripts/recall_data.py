@@ -15,9 +15,9 @@ import os
 import random
 import struct
 
-KEYS, VALUES = 512, 64
+KEYS, VALUES = 256, 32
 FIRST_KEY, FIRST_VALUE = 256, 256 + KEYS
-VOCABULARY = 896  # a multiple of 64
+VOCABULARY = 576  # a multiple of 64
 TEXT_SHARE = 1 / 8  # of training sequences
 TEXT_BLOCK, TEXT_TARGETS = 64, 1 / 4  # in training, blocks of text of which a quarter are targets, to balance the values
 
@@ -88,30 +88,32 @@ def piece(text, length, numbers):
 
 # ---- documents ----
 
-def places(length, count, numbers):
-    """`count` places for two tokens each, ascending, none beside another."""
-    return [4 * slot + numbers.randrange(3) for slot in sorted(numbers.sample(range(length // 4), count))]
+def places(length, spacing, numbers):
+    """Places for two tokens each, ascending: one in every `spacing` tokens."""
+    return [begin + numbers.randrange(spacing - 1) for begin in range(0, length - spacing + 1, spacing)]
 
 
-def training_recall(text, length, numbers):
-    """Keys come again at all distances: half by a distance that is uniform in its logarithm, half any earlier key."""
-    spacing = math.exp(numbers.uniform(math.log(6), math.log(min(128, length / 8))))
-    events = max(2, int(length / spacing))
+def training_recall(text, length, numbers, spacings):
+    """Keys come again at all distances: most often any earlier key, else by a distance uniform in its logarithm."""
+    spacing = round(math.exp(numbers.uniform(*map(math.log, spacings))))
     tokens, mask = tokens_of(piece(text, length, numbers)), bytearray(length)
-    count = min(KEYS, max(1, events // 3))
+    at_all = places(length, spacing, numbers)
+    events = len(at_all)
+    count = min(KEYS, max(1, round(events * numbers.uniform(0.15, 0.5))))
     keys = numbers.sample(range(KEYS), count)
     values = [numbers.randrange(VALUES) for _ in keys]
+    # With few keys before it, a value could be guessed: the first ones are all new.
+    first = min(8, count)
     is_new = bytearray(events)
-    is_new[0] = 1
-    for event in numbers.sample(range(1, events), count - 1):
+    for event in [*range(first), *numbers.sample(range(first, events), count - first)]:
         is_new[event] = 1
     order, stated = [], 0
     draw = numbers.random
-    for event, at in enumerate(places(length, events, numbers)):
+    for event, at in enumerate(at_all):
         if is_new[event]:
             which = stated
             stated += 1
-        elif draw() < 0.5:
+        elif draw() < 0.25:
             which = order[-int(math.exp(draw() * math.log(event + 0.5)))]
         else:
             which = int(draw() * stated)
@@ -126,7 +128,7 @@ def held_recall(text, numbers, spacing, near):
     """Every key comes twice, with at least `near` tokens between. Gives also (place of the target, distance)."""
     length = len(text)
     count = min(KEYS, length // spacing)
-    free = places(length, 2 * count, numbers)
+    free = places(length, spacing // 2, numbers)
     tokens, mask, asked = tokens_of(text), bytearray(length), []
     keys = numbers.sample(range(KEYS), count)
     for key in keys:
@@ -145,21 +147,21 @@ def held_recall(text, numbers, spacing, near):
     return tokens, mask, asked
 
 
-def training_text(text, length, numbers):
+def training_text(text, length, numbers, _):
     mask = b"".join(bytes([numbers.random() < TEXT_TARGETS]) * TEXT_BLOCK for _ in range(-(-length // TEXT_BLOCK)))
     return tokens_of(piece(text, length, numbers)), mask[:length]
 
 
 def training_sequence(arguments):
     """One sequence: documents of one length, side by side. In one argument, for a pool of processes."""
-    path, context, lengths, seed = arguments
+    path, context, lengths, spacings, seed = arguments
     text = whole_file(path)
     numbers = random.Random(seed)
     length = numbers.choice(lengths)
     tokens, mask = array.array("H"), bytearray()
     make = training_text if numbers.random() < TEXT_SHARE else training_recall
     for _ in range(context // length):
-        more_tokens, more_mask = make(text, length, numbers)
+        more_tokens, more_mask = make(text, length, numbers, spacings)
         tokens += more_tokens
         mask += more_mask
     return tokens.tobytes(), bytes(mask), length
@@ -183,16 +185,34 @@ def write_data(directory, sequences):
 
 # ---- the model ----
 
-def bf16(numbers, count, deviation):
-    """Random weights, cut to bf16."""
-    raw = array.array("f", [numbers.gauss(0, deviation) for _ in range(count)]).tobytes()
-    short = bytearray(2 * count)
+def bf16(values):
+    """Cut, not rounded."""
+    raw = array.array("f", values).tobytes()
+    short = bytearray(len(raw) // 2)
     short[0::2], short[1::2] = raw[2::4], raw[3::4]
     return bytes(short)
 
 
+def look_back(weights, layer, hidden, size, theta):
+    """Lets the layer's first head begin as one that attends to the token before, by its biases alone.
+
+    Lookup needs such a head (where a pair's value is, its key must be known), and a model takes much longer to find it
+    than all the rest. With the bias of k along (1, 0) and that of q along R(-1) (1, 0) in the pairs of dimensions that
+    RoPE turns fastest, scores are largest one token back.
+    """
+    name, half = f"model.layers.{layer}.self_attn.", size // 2
+    for which in "qk":
+        weights[name + f"{which}_proj.weight"][:size * hidden] = [0.0] * (size * hidden)
+    for i in range(half):
+        angle = theta ** (-i / half)
+        if angle > 0.05:
+            weights[name + "k_proj.bias"][i] = 8.0
+            weights[name + "q_proj.bias"][i] = 8.0 * math.cos(angle)
+            weights[name + "q_proj.bias"][i + half] = -8.0 * math.sin(angle)
+
+
 def write_model(directory, hidden, layers, heads, kv_heads, ffn, seed):
-    """A Qwen2 with random weights in bf16, as a Hugging Face directory. Gives the number of parameters."""
+    """A Qwen2 with random weights in bf16 (but see look_back), as a Hugging Face directory. Gives its parameters' number."""
     size = hidden // heads
     config = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": hidden,
               "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": kv_heads,
@@ -200,7 +220,8 @@ def write_model(directory, hidden, layers, heads, kv_heads, ffn, seed):
               "rope_theta": 1e7, "max_position_embeddings": 131072, "tie_word_embeddings": True,
               "use_sliding_window": False, "torch_dtype": "bfloat16", "initializer_range": 0.02}
     wide, out = hidden ** -0.5, (2 * layers) ** -0.5  # what is added to the residual stream begins smaller
-    shapes = {"model.embed_tokens.weight": ((VOCABULARY, hidden), 0.02), "model.norm.weight": ((hidden,), None)}
+    # Tokens are told apart from the start, by an embedding as large as what layers add; the last norm makes up for it.
+    shapes = {"model.embed_tokens.weight": ((VOCABULARY, hidden), 0.5), "model.norm.weight": ((hidden,), None)}
     for i in range(layers):
         name = f"model.layers.{i}."
         shapes |= {name + "input_layernorm.weight": ((hidden,), None),
@@ -215,19 +236,21 @@ def write_model(directory, hidden, layers, heads, kv_heads, ffn, seed):
         for which, width in (("q", heads * size), ("k", kv_heads * size), ("v", kv_heads * size)):
             shapes[name + f"self_attn.{which}_proj.bias"] = ((width,), 0.0)
     numbers = random.Random(seed)
-    header, data, at = {}, [], 0
-    for name, (shape, deviation) in shapes.items():
-        count = math.prod(shape)
-        data.append(b"\x80\x3f" * count if deviation is None else
-                    bytes(2 * count) if deviation == 0 else bf16(numbers, count, deviation))
-        header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [at, at + 2 * count]}
-        at += 2 * count
+    weights = {name: [1.0] * math.prod(shape) if deviation is None else
+               [numbers.gauss(0, deviation) if deviation else 0.0 for _ in range(math.prod(shape))]
+               for name, (shape, deviation) in shapes.items()}
+    weights["model.norm.weight"] = [0.1] * hidden
+    look_back(weights, 0, hidden, size, config["rope_theta"])
+    header, at = {}, 0
+    for name, (shape, _) in shapes.items():
+        header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [at, at + 2 * math.prod(shape)]}
+        at += 2 * math.prod(shape)
     text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
     text += b" " * (-len(text) % 8)
     temporary = directory + ".unfinished"
     os.makedirs(temporary, exist_ok=True)
     with open(os.path.join(temporary, "model.safetensors"), "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text + b"".join(data))
+        file.write(struct.pack("<Q", len(text)) + text + b"".join(bf16(values) for values in weights.values()))
     with open(os.path.join(temporary, "config.json"), "w", encoding="utf-8") as file:
         json.dump(config, file, indent=1)
     os.rename(temporary, directory)
