@@ -7,28 +7,29 @@ def mean(values):
     return sum(values) / len(values) if values else None
 
 
-def figures(loss, correct, mask, context, recall_tokens, asked):
-    """Recall and loss of values over the documents before `recall_tokens`, the loss of text over those after.
+def recall_figures(outcome, loss, asked):
+    """Of documents with facts, from what the program printed and the losses: each belongs to the token before its target.
 
-    `loss` and `correct` have one entry per token; whether it belongs to the token or to the one before it shows where
-    few tokens are targets.
+    Only the number of right answers is known, not which ones; those that got a probability over one half are right for
+    certain, and are what recall by distance counts.
     """
-    known = [sum(1 for at, _ in asked if loss[at - shift] > 0) for shift in (0, 1)]
-    shift = known.index(max(known))
-    text = [at for at in range(recall_tokens, len(mask)) if mask[at] and at % context != 0]
-    part = max(1, context // 8)
     by_distance = {}
     for at, distance in asked:
-        by_distance.setdefault(1 << int(math.log2(distance)), []).append(correct[at - shift])
-    all_losses = [loss[at - shift] for at, _ in asked] + [loss[at - shift] for at in text]
-    return {"targets": len(all_losses), "loss": mean(all_losses),
-            "recall": mean(correct[at - shift] for at, _ in asked), "asked": len(asked),
-            "recall_loss": mean(loss[at - shift] for at, _ in asked),
-            "recall_by_distance": {str(low): {"asked": len(hits), "recall": mean(hits)}
-                                   for low, hits in sorted(by_distance.items())},
-            "text_loss": mean(loss[at - shift] for at in text),
-            "text_loss_by_eighth": [mean(loss[at - shift] for at in text if at % context // part == eighth)
-                                    for eighth in range(8)]}
+        by_distance.setdefault(1 << int(math.log2(distance)), []).append(loss[at - 1] < math.log(2))
+    return {"recall": outcome["correct"] / outcome["targets"], "targets_read": len(asked),
+            "loss_read": mean(loss[at - 1] for at, _ in asked),
+            "sure": mean(loss[at - 1] < math.log(2) for at, _ in asked),
+            "sure_by_distance": {str(low): {"asked": len(hits), "sure": mean(hits)}
+                                 for low, hits in sorted(by_distance.items())}}
+
+
+def text_figures(loss, context):
+    """Of documents of text, each `context` tokens long; the last token of each has no target."""
+    at_all = [at for at in range(len(loss)) if (at + 1) % context != 0]
+    part = max(1, context // 8)
+    return {"targets_read": len(at_all), "loss_read": mean(loss[at] for at in at_all),
+            "loss_by_eighth": [mean(loss[at] for at in at_all if (at + 1) % context // part == eighth)
+                               for eighth in range(8)]}
 
 
 def short(tokens):
@@ -72,19 +73,25 @@ def order(group):
     return (1, setting["forced"] == [0, 0], setting["scoring"], setting["summary"], -setting["share"])
 
 
+def by_context(group):
+    return {r["context"]: r for r in group}
+
+
 def main_table(results, sizes, model):
-    evaluated = sorted((g for g in groups(results, "eval-") if g[0]["model"] == model), key=order)
-    by_context = {r["context"]: r for g in evaluated for r in g if r["setting"]["kind"] == "dense"}
-    cosines = groups(results, "cosine-")
+    recalls = sorted((g for g in groups(results, "recall-") if g[0]["model"] == model), key=order)
+    texts, cosines = groups(results, "text-"), groups(results, "cosine-")
+    full = next((by_context(g) for g in recalls if g[0]["setting"]["kind"] == "dense"), {})
     rows = []
-    for group in evaluated:
-        here = {r["context"]: r for r in group}
+    for group in recalls:
+        here = by_context(group)
+        text = next((by_context(g) for g in texts if same(g[0], group[0])), {})
         row = setting_text(group[0]["setting"], sizes)
         for context in sizes["contexts"]:
-            r, full = here.get(context), by_context.get(context)
-            share = f" ({100 * r['recall'] / full['recall']:.0f}%)" if r and full and full["recall"] and r != full else ""
+            r = here.get(context)
+            share = (f" ({100 * r['recall'] / full[context]['recall']:.0f}%)"
+                     if r and context in full and full[context]["recall"] and r["setting"]["kind"] == "sparse" else "")
             row.append(f"{100 * r['recall']:.1f}%{share}" if r else "")
-        row += [f"{here[context]['text_loss']:.4f}" if context in here else "" for context in sizes["contexts"]]
+        row += [f"{text[context]['loss']:.4f}" if context in text else "" for context in sizes["contexts"]]
         for part in ("recall", "text"):
             match = [c for g in cosines for c in g if same(c, group[0]) and c["part"] == part]
             row.append(f"{match[0]['dense']['groups']['all']['cosine']:.4f}" if match else "")
@@ -95,25 +102,31 @@ def main_table(results, sizes, model):
     return table(head, rows)
 
 
-def detail_tables(results, sizes, model):
-    """By distance and by position, at the longest context, with the default scoring and forced pages."""
-    longest = sizes["contexts"][-1]
-    chosen = sorted((g for g in ([r for r in g if r["context"] == longest] for g in groups(results, "eval-"))
-                     if g and g[0]["model"] == model
-                     and (g[0]["setting"]["kind"] == "dense"
-                          or (g[0]["setting"]["scoring"] == "mass" and g[0]["setting"]["forced"] != [0, 0]))), key=order)
+def detail_table(results, sizes, model, kind, columns):
+    """At the longest context, with the default scoring and forced pages; `columns` gives (name, figure) of a result."""
+    chosen = [[r for r in group if r["context"] == sizes["contexts"][-1]] for group in groups(results, kind)
+              if group[0]["model"] == model and group[0]["setting"].get("scoring", "mass") == "mass"
+              and group[0]["setting"].get("forced") != [0, 0]]
+    chosen = sorted((group for group in chosen if group), key=order)
     if not chosen:
         return ""
-    bins = sorted(chosen[0][0]["recall_by_distance"], key=int)
-    head = ["budget", "scoring", "keys per mean", "sinks, recent"]
-    far = [setting_text(g[0]["setting"], sizes)
-           + [f"{100 * g[0]['recall_by_distance'][b]['recall']:.1f}%" for b in bins] for g in chosen]
-    eighths = [setting_text(g[0]["setting"], sizes)
-               + [f"{x:.4f}" if x is not None else "" for x in g[0]["text_loss_by_eighth"]] for g in chosen]
-    return (f"\nRecall at {short(longest)} by distance in tokens (each column up to twice its number):\n\n"
-            + table(head + [short(int(b)) for b in bins], far)
-            + f"\nLoss of text at {short(longest)} by position, in eighths of the context:\n\n"
-            + table(head + [str(i + 1) for i in range(8)], eighths))
+    head = ["budget", "scoring", "keys per mean", "sinks, recent"] + [name for name, _ in columns(chosen[0][0])]
+    return table(head, [setting_text(g[0]["setting"], sizes) + [figure for _, figure in columns(g[0])] for g in chosen])
+
+
+def detail_tables(results, sizes, model):
+    longest = short(sizes["contexts"][-1])
+    far = detail_table(results, sizes, model, "recall-", lambda r: [
+        (short(int(low)), f"{100 * bin['sure']:.1f}%") for low, bin in r["sure_by_distance"].items()])
+    place = detail_table(results, sizes, model, "text-", lambda r: [
+        (str(i + 1), f"{x:.4f}" if x is not None else "") for i, x in enumerate(r["loss_by_eighth"])])
+    text = ""
+    if far:
+        text += (f"\nRecall at {longest} by distance in tokens, each column up to twice its number (answers with a "
+                 f"probability over one half):\n\n{far}")
+    if place:
+        text += f"\nLoss of text at {longest} by position, in eighths of the context:\n\n{place}"
+    return text
 
 
 def training_table(results):
@@ -132,34 +145,27 @@ def os_name(path):
 
 
 def markdown(results, sizes):
-    models = []
-    for group in groups(results, "eval-"):
-        if group[0]["setting"]["kind"] == "sparse" and group[0]["model"] not in models:
-            models.append(group[0]["model"])
+    evaluated = [g for g in groups(results, "recall-") if g[0]["setting"]["kind"] == "sparse"]
+    models = sorted({g[0]["model"] for g in evaluated}, key=lambda name: (name.startswith("tuned-"), name))
     text = "Training:\n\n" + training_table(results)
-    for model in sorted(models, key=lambda name: name.startswith("tuned-")):
-        asked = [r["asked"] for g in groups(results, "eval-") for r in g
-                 if r["model"] == model and r["context"] in sizes["contexts"]]
-        text += (f"\nModel {model}: recall (and as a share of dense) of {min(asked)} to {max(asked)} facts, loss of text, "
-                 f"chunks of {sizes['chunk']}, pages of {sizes['page']}:\n\n")
+    for model in models:
+        counts = {r["context"]: r["targets"] for g in evaluated for r in g if r["model"] == model}
+        facts = ", ".join(f"{counts[c]} at {short(c)}" for c in sizes["contexts"] if c in counts)
+        text += (f"\nModel {model}: recall (in brackets: as a share of dense) of facts ({facts}), loss of text; chunks of "
+                 f"{sizes['chunk']}, pages of {sizes['page']}:\n\n")
         text += main_table(results, sizes, model) + detail_tables(results, sizes, model)
-    if results:
-        example = next((r for n, r in results.items() if n.startswith("eval-") and r["setting"]["kind"] == "sparse"), None)
-        if example:
-            text += f"\nEvery figure's command is in quality.json; the first of them:\n\n    {example['command']}\n"
+    if evaluated:
+        text += f"\nEvery figure's command is in quality.json, like this one:\n\n    {evaluated[0][0]['command']}\n"
     return text
 
 
-def what_is_left(names, sizes, shares):
-    """A line from the names of the results."""
+def what_is_left(names, sizes, needed):
+    """A line from the names of the results; `needed` are the numbers of evaluations."""
     trained = sorted(name[6:-5] for name in names if name.startswith("train-"))
-    settings = 1 + 2 * 2 * len(sizes["summaries"]) * shares
-    tuned = 1 + len(sizes["summaries"]) * shares
-    needed = len(sizes["contexts"]) * (settings + 2 * tuned) + 2 * len(sizes["summaries"]) * shares
-    ends = tuple(f"-{context}-" for context in sizes["contexts"])
     last = sizes["stages"][-1]["name"]
+    ends = tuple(f"-{context}-" for context in sizes["contexts"])
     done = sum(1 for name in names if name.endswith(".json") and (
-        name.startswith("cosine-") or (name.startswith("eval-tuned-")) or
-        (name.startswith(f"eval-{last}.") and any(end in name for end in ends))))
+        name.startswith("cosine-") or (name.startswith((f"recall-{last}.", f"text-{last}.", "recall-tuned-", "text-tuned-"))
+                                       and any(end in name for end in ends))))
     return (f"trained so far: {', '.join(trained) or 'nothing'} (of {', '.join(s['name'] for s in sizes['stages'])}, "
             f"tuned-sparse, tuned-dense); {done} of about {needed} evaluations")
