@@ -1,8 +1,8 @@
 """Data and a model for scripts/sparse-quality: facts hidden in real text, and a small model with random weights.
 
 A recall document is text (bytes are tokens 0 to 255, none of them a target) in which pairs of a key and a value (one
-token each) take the place of some characters. Where a key comes again, its value is a target: what the model has to find
-is the place where the pair was last. A text document is text alone, and its characters are targets.
+token each) take the place of some characters. Where a key comes again, its value is a target: the model has to find a
+place where the pair was before. A text document is text alone, and its characters are targets.
 Everything is drawn from seeds; the text is the only input.
 """
 import array
@@ -19,7 +19,7 @@ KEYS, VALUES = 256, 32
 FIRST_KEY, FIRST_VALUE = 256, 256 + KEYS
 VOCABULARY = 576  # a multiple of 64
 TEXT_SHARE = 1 / 8  # of training sequences
-TEXT_BLOCK, TEXT_TARGETS = 64, 1 / 4  # in training, blocks of text of which a quarter are targets, to balance the values
+TEXT_BLOCK, TEXT_TARGETS = 64, 1 / 4  # in training a quarter of a text's blocks are targets, to balance the values
 
 
 # ---- text ----
@@ -94,7 +94,7 @@ def places(length, spacing, numbers):
 
 
 def training_recall(text, length, numbers, spacings):
-    """Keys come again at all distances: most often any earlier key, else by a distance uniform in its logarithm."""
+    """Keys come again at all distances: by a distance uniform in its logarithm, or any key, or one not seen for long."""
     spacing = round(math.exp(numbers.uniform(*map(math.log, spacings))))
     tokens, mask = tokens_of(piece(text, length, numbers)), bytearray(length)
     at_all = places(length, spacing, numbers)
@@ -107,7 +107,7 @@ def training_recall(text, length, numbers, spacings):
     is_new = bytearray(events)
     for event in [*range(first), *numbers.sample(range(first, events), count - first)]:
         is_new[event] = 1
-    order, stated = [], 0
+    order, stated, last = [], 0, [0] * count
     draw = numbers.random
     for event, at in enumerate(at_all):
         if is_new[event]:
@@ -115,9 +115,12 @@ def training_recall(text, length, numbers, spacings):
             stated += 1
         elif draw() < 0.25:
             which = order[-int(math.exp(draw() * math.log(event + 0.5)))]
-        else:
+        elif draw() < 0.5:
             which = int(draw() * stated)
+        else:
+            which = min((int(draw() * stated) for _ in range(4)), key=last.__getitem__)
         order.append(which)
+        last[which] = event
         tokens[at] = FIRST_KEY + keys[which]
         tokens[at + 1] = FIRST_VALUE + values[which]
         mask[at + 1] = not is_new[event]
@@ -212,7 +215,7 @@ def look_back(weights, layer, hidden, size, theta):
 
 
 def write_model(directory, hidden, layers, heads, kv_heads, ffn, seed):
-    """A Qwen2 with random weights in bf16 (but see look_back), as a Hugging Face directory. Gives its parameters' number."""
+    """A Qwen2 with random weights in bf16 (but see look_back), as a Hugging Face directory. Gives its size."""
     size = hidden // heads
     config = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": hidden,
               "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": kv_heads,

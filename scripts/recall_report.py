@@ -8,7 +8,7 @@ def mean(values):
 
 
 def recall_figures(outcome, loss, asked):
-    """Of documents with facts, from what the program printed and the losses: each belongs to the token before its target.
+    """Of documents with facts, from what the program printed and the losses (each at the token before its target).
 
     Only the number of right answers is known, not which ones; those that got a probability over one half are right for
     certain, and are what recall by distance counts.
@@ -151,8 +151,8 @@ def markdown(results, sizes):
     for model in models:
         counts = {r["context"]: r["targets"] for g in evaluated for r in g if r["model"] == model}
         facts = ", ".join(f"{counts[c]} at {short(c)}" for c in sizes["contexts"] if c in counts)
-        text += (f"\nModel {model}: recall (in brackets: as a share of dense) of facts ({facts}), loss of text; chunks of "
-                 f"{sizes['chunk']}, pages of {sizes['page']}:\n\n")
+        text += (f"\nModel {model}: recall (in brackets: as a share of dense) of facts ({facts}), loss of text; chunks "
+                 f"of {sizes['chunk']}, pages of {sizes['page']}:\n\n")
         text += main_table(results, sizes, model) + detail_tables(results, sizes, model)
     if evaluated:
         text += f"\nEvery figure's command is in quality.json, like this one:\n\n    {evaluated[0][0]['command']}\n"
@@ -164,8 +164,8 @@ def what_is_left(names, sizes, needed):
     trained = sorted(name[6:-5] for name in names if name.startswith("train-"))
     last = sizes["stages"][-1]["name"]
     ends = tuple(f"-{context}-" for context in sizes["contexts"])
+    begins = (f"recall-{last}.", f"text-{last}.", "recall-tuned-", "text-tuned-")
     done = sum(1 for name in names if name.endswith(".json") and (
-        name.startswith("cosine-") or (name.startswith((f"recall-{last}.", f"text-{last}.", "recall-tuned-", "text-tuned-"))
-                                       and any(end in name for end in ends))))
+        name.startswith("cosine-") or (name.startswith(begins) and any(end in name for end in ends))))
     return (f"trained so far: {', '.join(trained) or 'nothing'} (of {', '.join(s['name'] for s in sizes['stages'])}, "
             f"tuned-sparse, tuned-dense); {done} of about {needed} evaluations")
