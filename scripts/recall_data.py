@@ -18,8 +18,6 @@ import struct
 KEYS, VALUES = 256, 32
 FIRST_KEY, FIRST_VALUE = 256, 256 + KEYS
 VOCABULARY = 576  # a multiple of 64
-TEXT_SHARE = 1 / 8  # of training sequences
-TEXT_BLOCK, TEXT_TARGETS = 64, 1 / 4  # in training a quarter of a text's blocks are targets, to balance the values
 
 
 # ---- text ----
@@ -151,18 +149,17 @@ def held_recall(text, numbers, spacing, near):
 
 
 def training_text(text, length, numbers, _):
-    mask = b"".join(bytes([numbers.random() < TEXT_TARGETS]) * TEXT_BLOCK for _ in range(-(-length // TEXT_BLOCK)))
-    return tokens_of(piece(text, length, numbers)), mask[:length]
+    return tokens_of(piece(text, length, numbers)), b"\1" * length
 
 
 def training_sequence(arguments):
     """One sequence: documents of one length, side by side. In one argument, for a pool of processes."""
-    path, context, lengths, spacings, seed = arguments
+    path, context, lengths, spacings, text_share, seed = arguments
     text = whole_file(path)
     numbers = random.Random(seed)
     length = numbers.choice(lengths)
     tokens, mask = array.array("H"), bytearray()
-    make = training_text if numbers.random() < TEXT_SHARE else training_recall
+    make = training_text if numbers.random() < text_share else training_recall
     for _ in range(context // length):
         more_tokens, more_mask = make(text, length, numbers, spacings)
         tokens += more_tokens

@@ -1,6 +1,7 @@
 """Sizes of what scripts/sparse-quality trains and evaluates."""
 # A stage is trained in tries of `steps` steps with new data, each from the model of the one before, until the recall of
-# held-out documents as long as its longest reaches `goal`, or `tries` are used up.
+# held-out documents as long as its longest reaches `goal`, or `tries` are used up. A step is one sequence, of documents
+# of one of the `lengths`: recall, with a pair in so many tokens (`spacings`), or text (`text_share`, else one in eight).
 FULL = {
     "model": {"hidden": 256, "layers": 8, "heads": 4, "kv_heads": 2, "ffn": 1024},
     "page": 128, "chunk": 1024, "contexts": [16384, 32768, 65536], "summaries": [128, 32], "spacing": 128,
@@ -11,12 +12,13 @@ FULL = {
         {"name": "1K", "lengths": [256, 512, 1024], "spacings": [3, 24], "sequence": 16384, "chunk": 8192, "steps": 500,
          "rate": 1.5e-3, "tries": 4},
         {"name": "4K", "lengths": [1024, 2048, 4096], "spacings": [4, 64], "sequence": 32768, "chunk": 8192,
-         "steps": 400, "rate": 1e-3, "tries": 3},
+         "steps": 400, "rate": 1e-3, "tries": 3, "text_share": 0.25},
         {"name": "16K", "lengths": [4096, 8192, 16384, 16384], "spacings": [8, 128], "sequence": 65536, "chunk": 8192,
-         "steps": 300, "rate": 8e-4, "tries": 3},
+         "steps": 300, "rate": 8e-4, "tries": 3, "text_share": 0.25},
         {"name": "64K", "lengths": [16384, 32768, 65536, 65536], "spacings": [24, 192], "sequence": 65536,
-         "chunk": 8192, "steps": 400, "rate": 5e-4, "tries": 4}],
-    "tuning": {"lengths": [16384], "spacings": [16, 128], "sequence": 65536, "chunk": 1024, "steps": 200, "rate": 3e-4},
+         "chunk": 8192, "steps": 400, "rate": 5e-4, "tries": 4, "text_share": 0.25}],
+    "tuning": {"lengths": [16384], "spacings": [16, 128], "sequence": 65536, "chunk": 1024, "steps": 200, "rate": 3e-4,
+               "text_share": 0.25},
     "goal": 0.97, "least": 0.6, "warmup": 40}
 # The same with pages, chunks and contexts of an eighth, which a CPU can train.
 SMALL = {
