@@ -1,7 +1,7 @@
 """Sizes of what scripts/sparse-quality trains and evaluates."""
 # A stage is trained in tries of `steps` steps with new data, each from the model of the one before, until the recall of
 # held-out documents as long as its longest reaches `goal`, or `tries` are used up. A step is one sequence, of documents
-# of one of the `lengths`: recall, with a pair in so many tokens (`spacings`), or text (`text_share`, else one in eight).
+# of one of the `lengths`: recall, with a pair in so many tokens (`spacings`), or text (`text_share`, else an eighth).
 FULL = {
     "model": {"hidden": 256, "layers": 8, "heads": 4, "kv_heads": 2, "ffn": 1024},
     "page": 128, "chunk": 1024, "contexts": [16384, 32768, 65536], "summaries": [128, 32], "spacing": 128,
