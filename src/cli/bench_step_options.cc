@@ -158,12 +158,10 @@ BenchShape shape_of(const StepBenchOptions& o) {
   config.windows.assign(static_cast<std::size_t>(config.layers), window);
   AttentionChoice choice = o.sparse;
   if (o.attention == "sparse") choice.kind = "sparse";
-  AttentionChoice unused;
-  unused.layers = o.sparse.layers;
-  if (o.attention != "sparse" && o.sparse.layers.empty() && o.sparse != unused)
-    throw Error("options of sparse attention without sparse layers", "add --attention sparse");
-  SparseLayers sparse =
-      apply_attention(choice, attention_options(), parse_size(o.page, "--page"), config);
+  if (o.attention != "dense" && !o.sparse.layers.empty())
+    throw Error(fmt::format("both --attention {} and --attention-layers", o.attention),
+                "leave one of them out");
+  SparseLayers sparse = apply_sparse_options(choice, parse_size(o.page, "--page"), config);
   return {std::move(config), std::move(sparse)};
 }
 

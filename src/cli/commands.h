@@ -24,6 +24,9 @@ void add_demo(CLI::App& app, Action& action);
 void add_numerics_options(CLI::App& command, NumericsChoice& choice);
 // All but --attention itself, whose words differ by command.
 void add_sparse_options(CLI::App& command, AttentionChoice& choice);
+// As apply_attention, and throws Error for options that would have no effect.
+SparseLayers apply_sparse_options(const AttentionChoice& choice, std::int64_t page_tokens,
+                                  ModelConfig& config);
 // Adds `--device`, checked; "auto" by default.
 void add_device_option(CLI::App& command, std::string& device);
 

@@ -2,7 +2,9 @@
 // gradients under Hugging Face names.
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <utility>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -97,6 +99,19 @@ void check_output(const char* option, const std::filesystem::path& out,
   check_output_file(out, {option, "a file of gradients by longstride", begins_as_gradients});
 }
 
+void check_distinct_outputs(const Options& o) {
+  const std::pair<const char*, std::string> outputs[] = {
+      {"--out", o.out}, {"--losses", o.losses}, {"--lists", o.lists}, {"--picture", o.picture}};
+  std::map<std::filesystem::path, const char*> named;
+  for (const auto& [option, file] : outputs) {
+    if (file.empty()) continue;
+    const auto [at, is_new] =
+        named.emplace(std::filesystem::absolute(file).lexically_normal(), option);
+    if (!is_new)
+      throw Error(fmt::format("{} and {} are both {}", at->second, option, file), "name two files");
+  }
+}
+
 struct Outcome {
   SequenceResult result;
   NumericsRecord numerics;
@@ -139,13 +154,14 @@ OrderedJson compare_with_dense(const Options& o, const Sample& sample, const Mod
 }
 
 int gradients(const Options& o) {
+  check_distinct_outputs(o);
   const ModelDirectory model = ModelDirectory::open(o.model);
   if (!o.out.empty()) check_output("--out", o.out, o.model);
   if (!o.losses.empty()) check_output("--losses", o.losses, o.model);
   const std::unique_ptr<Device> device = make_device(o.device);
   ModelConfig config = model.config();
   const SparseLayers sparse =
-      apply_attention(o.attention, attention_options(), parse_size(o.page, "--page"), config);
+      apply_sparse_options(o.attention, parse_size(o.page, "--page"), config);
   if (!o.lists.empty()) check_lists_output(o.lists, sparse, o.model);
   if (!o.picture.empty()) check_picture_output(o.picture, sparse);
   const Sample sample = read_sequence(o, config.vocabulary);

@@ -62,6 +62,14 @@ void add_sparse_options(CLI::App& command, AttentionChoice& choice) {
       ->capture_default_str();
 }
 
+SparseLayers apply_sparse_options(const AttentionChoice& choice, std::int64_t page_tokens,
+                                  ModelConfig& config) {
+  SparseLayers sparse = apply_attention(choice, attention_options(), page_tokens, config);
+  if (!sparse.any() && chooses_selection(choice))
+    throw Error("options of sparse attention without sparse layers", "add --attention sparse");
+  return sparse;
+}
+
 void add_numerics_options(CLI::App& command, NumericsChoice& choice) {
   command
       .add_option("--compute", choice.compute,

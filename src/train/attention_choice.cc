@@ -108,6 +108,13 @@ const AttentionNames& attention_options() {
   return names;
 }
 
+bool chooses_selection(const AttentionChoice& choice) {
+  AttentionChoice defaults;
+  defaults.kind = choice.kind;
+  defaults.layers = choice.layers;
+  return choice != defaults;
+}
+
 SparseLayers apply_attention(const AttentionChoice& choice, const AttentionNames& names,
                              std::int64_t page_tokens, ModelConfig& config) {
   std::vector<LayerAttention> layers = Pattern(choice, names).parse();

@@ -40,4 +40,8 @@ const AttentionNames& attention_options();
 SparseLayers apply_attention(const AttentionChoice& choice, const AttentionNames& names,
                              std::int64_t page_tokens, ModelConfig& config);
 
+// Whether settings of sparse layers differ from their defaults: without sparse layers they would
+// have no effect.
+bool chooses_selection(const AttentionChoice& choice);
+
 }  // namespace longstride

@@ -47,6 +47,10 @@ RunPlan plan_run(const TrainConfig& config, Device& device, std::optional<Resume
   plan.resume = std::move(resume);
   SparseLayers sparse =
       apply_attention(config.attention, attention_keys(), config.training.page, plan.model.config);
+  if (!sparse.any() && chooses_selection(config.attention))
+    log_warning(
+        "[attention] has settings of sparse layers, and no layer is sparse: they have no "
+        "effect without attention.kind = \"sparse\" or attention.layers");
   const ModelConfig& model = plan.model.config;
   const DataConfig& data = config.data;
   plan.corpus = open_corpus({data.path,

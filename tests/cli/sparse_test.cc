@@ -85,6 +85,10 @@ TEST_F(SparseCommands, ContradictionsAreRefused) {
     EXPECT_TRUE(refused(gradients({"--attention-layers", bad}),
                         {"--attention-layers has '", "window(1024)"}))
         << bad;
+  EXPECT_TRUE(
+      refused(gradients({"--budget", "9"}), {"without sparse layers", "--attention sparse"}));
+  EXPECT_TRUE(refused(sparse({"--lists", "a.st", "--losses", "./a.st"}),
+                      {"--losses and --lists are both", "name two files"}));
   EXPECT_TRUE(refused(gradients({"--lists", "lists.st"}), {"--lists without sparse layers"}));
   EXPECT_TRUE(refused(gradients({"--picture", "p.svg"}), {"--picture without sparse layers"}));
   EXPECT_FALSE(std::filesystem::exists(run_.path("lists.st")));
