@@ -49,7 +49,7 @@ void AccessList::add(const PageAccess& access) {
   set_pages(entry, access.pages);
   if (access.late) {
     entry.set = kLate;
-    entry.late = true;
+    entry.late = any_late_ = true;
     return;
   }
   std::uint32_t& last = last_[static_cast<std::size_t>(access.layer)];

@@ -54,6 +54,7 @@ class AccessList {
   // The first access from `number` on, at or after `entry` and in its layer, that has one of these
   // pages. Late accesses are not found, not even resolved ones.
   Found next(PageRun pages, std::int64_t number, std::uint32_t entry) const;
+  bool any_late() const { return any_late_; }  // whether one was added as late
   // Whether the access was added as late.
   bool was_late(std::int64_t number) const { return entries_[entry_of(number)].late; }
   // Calls f(layer, pages, length, Found) for all entries in order: consecutive accesses, starting
@@ -94,6 +95,7 @@ class AccessList {
   std::vector<PageSet> sets_;        // those of several runs
   std::vector<std::uint32_t> last_;  // the last entry of each layer
   std::int64_t size_ = 0, largest_ = 0, pages_end_ = 0;
+  bool any_late_ = false;
   mutable std::uint32_t at_ = 0;  // entry found last: most searches want it or the next one
 };
 

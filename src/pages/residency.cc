@@ -23,6 +23,7 @@ void Residency::begin(AccessList accesses) {
   std::fill(states_.begin(), states_.end(), State{});
   late_.clear();
   free_ = kEnd;
+  staying_.clear();
   // Finds the first access of each group. `open[i]` leads to the first group from i on that has
   // none yet.
   std::vector<std::uint32_t> open(states_.size() + 1);
@@ -117,7 +118,26 @@ void Residency::pin(std::int64_t number) {
   begun_ = number + 1;
 }
 
+bool Residency::stays(std::int64_t number) const {
+  if (!accesses_.at(number).all_new) return false;
+  const std::int64_t end = std::min(number + kNewStay + 1, accesses_.size());
+  for (std::int64_t next = number + 1; next < end; ++next)
+    if (accesses_.was_late(next)) return true;
+  return false;
+}
+
 void Residency::unpin(std::int64_t number) {
+  while (!staying_.empty() && staying_.front() + kNewStay <= number) {
+    let_go(staying_.front());
+    staying_.pop_front();
+  }
+  if (stays(number))
+    staying_.push_back(number);
+  else
+    let_go(number);
+}
+
+void Residency::let_go(std::int64_t number) {
   const PageAccess access = accesses_.at(number);
   for_groups(access.pages, per_, [&](std::int64_t group) {
     const std::size_t i = index({access.layer, group});
@@ -142,8 +162,13 @@ void Residency::leave(PageGroup group) {
   s.is_here = false;
 }
 
-std::optional<PageGroup> Residency::victim(std::int64_t than) const {
-  if (here_.empty() || here_.rbegin()->first <= than) return std::nullopt;
+std::optional<PageGroup> Residency::victim(std::int64_t than) {
+  const auto none = [&] { return here_.empty() || here_.rbegin()->first <= than; };
+  if (none() && than == begun_) {
+    for (const std::int64_t number : staying_) let_go(number);
+    staying_.clear();
+  }
+  if (none()) return std::nullopt;
   const auto i = static_cast<std::int64_t>(here_.rbegin()->second);
   return PageGroup{i / groups_, i % groups_};
 }

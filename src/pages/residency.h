@@ -7,7 +7,8 @@
 //
 // A late access counts as accessing nothing until it is resolved. Counting it as accessing all
 // pages of its layer would make them look equally near and hide their real order. A group evicted
-// because of this costs a copy, and changes no result.
+// because of this costs a copy, and changes no result. But the pages that a chunk has just created
+// look as if nobody wanted them until its own late access is resolved: they stay for a while.
 //
 // Of the accesses that are known from the start, only each group's next one is stored. When it
 // begins, the search for the following one resumes in the list where the last one stopped. So
@@ -19,6 +20,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <optional>
 #include <set>
@@ -41,7 +43,8 @@ class Residency {
   const AccessList& accesses() const { return accesses_; }
   // Sets the pages of a late access that has not begun.
   void resolve(std::int64_t number, const PageSet& pages);
-  // Access `number` begins, in order: its groups are not evicted until unpin.
+  // Access `number` begins, in order: its groups are not evicted until unpin, and if it created
+  // them for late accesses that follow, until kNewStay more have ended.
   void pin(std::int64_t number);
   void unpin(std::int64_t number);
 
@@ -52,12 +55,16 @@ class Residency {
   // The first access to the group that has not begun yet.
   std::int64_t next_access(PageGroup group) const { return next_of(states_[index(group)]); }
   // The group to evict: of those on the device that are not pinned, the one whose next access is
-  // farthest, if that is after access `than`.
-  std::optional<PageGroup> victim(std::int64_t than) const;
+  // farthest, if that is after access `than`. If that access is the next to begin and there is no
+  // such group, new ones do not stay.
+  std::optional<PageGroup> victim(std::int64_t than);
 
   std::int64_t bytes() const;  // of memory
 
  private:
+  // Accesses from one that creates pages to the one that attends to them. In between, the other of
+  // two chunks in turn attends and creates pages.
+  static constexpr std::int64_t kNewStay = 3;
   static constexpr std::uint32_t kEnd = std::numeric_limits<std::uint32_t>::max();
   struct State {
     AccessList::Found known;    // the next access that was not late
@@ -80,6 +87,8 @@ class Residency {
   void remove_late(State& s, std::int64_t number);
   // The group's next access was `before`: keeps here_ in order.
   void reorder(std::size_t group, std::int64_t before);
+  bool stays(std::int64_t number) const;
+  void let_go(std::int64_t number);
   void put(std::size_t group);   // into here_
   void drop(std::size_t group);  // from here_
 
@@ -91,6 +100,7 @@ class Residency {
   std::uint32_t free_ = kEnd;   // nodes that are in none
   // (next access, index of the group), of those on the device that are not pinned.
   std::set<std::pair<std::int64_t, std::size_t>> here_;
+  std::deque<std::int64_t> staying_;  // accesses that have ended, and whose new groups are pinned
 };
 
 }  // namespace longstride

@@ -119,8 +119,11 @@ void TieredPages::tell_mover(const PageAccess& access) {
 
 void TieredPages::prefetch(std::int64_t number) {
   const AccessList& accesses = residency_.accesses();
-  // While one access is computed, the next is fetched and the previous one is evicted.
-  const std::int64_t most = 2 * accesses.largest();
+  // While one access is computed, the next is fetched and the previous one is evicted. Accesses to
+  // selected pages differ in how many they fetch: more of them are fetched ahead, where they fit.
+  const std::int64_t least = 2 * accesses.largest(),
+                     most = accesses.any_late() ? std::clamp(pool_.capacity() / 4, least, 4 * least)
+                                                : least;
   std::int64_t pages = 0;
   bool fits = true;
   const std::int64_t end = std::min(number + 1 + kPrefetchAccesses, accesses.size());

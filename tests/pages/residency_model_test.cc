@@ -94,7 +94,7 @@ void add_random(Random& random, const NaiveResidency& model, AccessList& list,
   add(access, random.below(10) == 0 ? PageSet() : random_pages(random));
 }
 
-void expect_same(const Residency& residency, const NaiveResidency& model, std::int64_t groups,
+void expect_same(Residency& residency, const NaiveResidency& model, std::int64_t groups,
                  std::int64_t than) {
   ASSERT_EQ(residency.victim(than), model.victim(than));
   for (std::int64_t i = 0; i < kLayers * groups; ++i)

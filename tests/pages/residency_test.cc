@@ -128,5 +128,43 @@ TEST(Residency, ALateAccessCountsOnceItsPagesAreKnown) {
   EXPECT_EQ(r.next_access({0, 3}), Residency::kNever);
 }
 
+// Chunk a creates page 0, chunk b page 1, then each attends to late pages: the new pages are not
+// evicted before their own chunk's access is known, although nothing is known to want them.
+TEST(Residency, NewPagesStayUntilTheirLateAccessIsKnown) {
+  Residency r(1, 4, 1);
+  AccessList list(1);
+  list.add({.layer = 0, .pages = PageRun{2, 4}});
+  for (const std::int64_t page : {0, 1})
+    list.add({.layer = 0,
+              .pages = PageRun{page, page + 1},
+              .creates = true,
+              .all_new = true,
+              .changes = true});
+  list.add({.layer = 0, .late = true});
+  list.add({.layer = 0, .late = true});
+  list.add({.layer = 0, .pages = PageRun{2, 4}});
+  r.begin(std::move(list));
+  for (const std::int64_t group : {2, 3}) r.arrive({0, group});
+  r.pin(0);
+  r.unpin(0);
+  for (const std::int64_t number : {1, 2}) {
+    r.arrive({0, number - 1});
+    r.pin(number);
+    r.unpin(number);
+  }
+  EXPECT_EQ(r.next_access({0, 1}), Residency::kNever);
+  r.resolve(3, PageRun{0, 1});
+  EXPECT_EQ(r.victim(4), (PageGroup{0, 3})) << "the pages of access 5";
+  r.leave({0, 3});
+  r.leave({0, 2});
+  EXPECT_EQ(r.victim(4), std::nullopt) << "not for an access that is only prefetched";
+  EXPECT_EQ(r.victim(3), (PageGroup{0, 1})) << "but for the one that begins";
+  r.resolve(4, PageRun{1, 2});
+  EXPECT_EQ(r.next_access({0, 1}), 4);
+  r.pin(3);
+  r.unpin(3);
+  EXPECT_EQ(r.victim(4), (PageGroup{0, 0})) << "its access has ended";
+}
+
 }  // namespace
 }  // namespace longstride
