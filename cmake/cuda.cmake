@@ -31,6 +31,9 @@ if(LS_WITH_CUDA)
   # nvcc does not follow fmt's compile-time format checks; the host compiler makes them in every other file.
   target_compile_options(ls_flags INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-diag-suppress=554,20208;-Xcompiler=-Wall,-Wextra,-fPIC>")
   target_compile_definitions(ls_flags INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:FMT_CONSTEVAL=;FMT_USE_CONSTEXPR=1>")
+  if("${CMAKE_CUDA_ARCHITECTURES}" MATCHES "90a")  # with Hopper's own instructions
+    target_compile_definitions(ls_flags INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:LS_SM90A>")
+  endif()
   # cuBLASLt and cuDNN are opened when they are needed (device/cuda/loaded_library.h): the program runs without them too.
   target_link_libraries(ls_cuda INTERFACE CUDA::cudart_static ${CMAKE_DL_LIBS})
   target_include_directories(ls_cuda SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})

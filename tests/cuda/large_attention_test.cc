@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "attention/selected_lists.h"
 #include "attention/visits.h"
 #include "ops/loss_head.h"
 #include "ops/paged_attention.h"
@@ -32,11 +33,21 @@ class LargeAttention : public OnGpu {
   // One page beyond 2^31 elements has keys like the queries, and positive values; all others have
   // negative ones. So a query that sees that page attends to it alone, and gives it all its
   // gradient.
-  void run(DType compute, const std::vector<std::int64_t>& documents) {
+  void run(DType compute, const std::vector<std::int64_t>& documents, bool selected = false) {
     const SequenceLayout layout{kTokens, kT, kP, documents};
+    const std::int64_t found = layout.pages() - 2;
     VisitLists lists;
     lists.reserve(layout);
-    lists.build(layout, layout.chunks() - 1, 0);
+    if (selected) {
+      SelectedLists pages;
+      pages.reserve(layout, {{}, {3}});
+      const std::vector<std::int32_t> some = {0, static_cast<std::int32_t>(found / 2),
+                                              static_cast<std::int32_t>(found)};
+      pages.store(layout.chunks() - 1, 0, some, 3);
+      lists.build(layout, layout.chunks() - 1, pages, 0);
+    } else {
+      lists.build(layout, layout.chunks() - 1, 0);
+    }
     std::vector<std::int32_t> slots(static_cast<std::size_t>(layout.pages()));
     for (std::size_t i = 0; i < slots.size(); ++i) slots[i] = static_cast<std::int32_t>(i);
     const auto pages = [&](DType t) {
@@ -53,7 +64,6 @@ class LargeAttention : public OnGpu {
     const PagesView kv = pages(compute), gradients = pages(DType::kF32);
     const auto bytes_of_pool = static_cast<std::size_t>(layout.pages() * kv.page_bytes);
     gpu().stream().synchronize();  // the memory is zeroed by now
-    const std::int64_t found = layout.pages() - 2;
     ASSERT_EQ(cudaMemset(kv.base, kMinus, bytes_of_pool), cudaSuccess);
     ASSERT_EQ(cudaMemset(kv.plane(found, 0), kPlus, static_cast<std::size_t>(kv.page_bytes)),
               cudaSuccess);
@@ -102,6 +112,8 @@ class LargeAttention : public OnGpu {
 TEST_F(LargeAttention, Bf16Past2To31) { run(DType::kBF16, {0}); }
 TEST_F(LargeAttention, Bf16DocumentsPast2To31) { run(DType::kBF16, {0, kTokens - kT / 2}); }
 TEST_F(LargeAttention, F32Past2To31) { run(DType::kF32, {0}); }
+TEST_F(LargeAttention, SelectedPast2To31) { run(DType::kBF16, {0}, true); }
+TEST_F(LargeAttention, SelectedF32Past2To31) { run(DType::kF32, {0}, true); }
 
 class LargeLossHead : public OnGpu {};
 

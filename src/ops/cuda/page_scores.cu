@@ -12,8 +12,11 @@ namespace {
 
 constexpr int kThreads = 256;
 
-std::int64_t stats_elements(std::int64_t rows) {
+std::int64_t parts_elements(std::int64_t rows) {
   return floats_for(kMaxPageSplits * rows * 2, DType::kF32);
+}
+std::int64_t sums_elements(std::int64_t rows) {
+  return parts_elements(rows) + floats_for(rows * 2, DType::kF32);
 }
 
 // sums[i / C][part][i % C]: parts of the sum over the heads of a group, the smallest first.
@@ -42,9 +45,9 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 std::int64_t page_scores_scratch_elements(const PageScoresShape& s) {
-  if (s.scoring == Scoring::kMass) return stats_elements(s.tokens * s.query_heads);
+  if (s.scoring == Scoring::kMass) return sums_elements(s.tokens * s.query_heads);
   const std::int64_t rows = s.tokens * s.kv_heads;
-  return stats_elements(rows) + floats_for(rows * kSumParts * s.head_size, DType::kBF16);
+  return sums_elements(rows) + floats_for(rows * kSumParts * s.head_size, DType::kBF16);
 }
 
 void page_scores(Stream& stream, const PageScores& a) {
@@ -79,14 +82,17 @@ void page_scores(Stream& stream, const PageScores& a) {
   w.q = a.q_THC.data();
   w.means = static_cast<const std::byte*>(a.summaries_MKC.data()) +
             a.first_page() * a.means * K * C * size_of(t);
-  w.stats = static_cast<float2*>(a.scratch.data());
+  w.parts = static_cast<float2*>(a.scratch.data());
+  w.stats = reinterpret_cast<float2*>(a.scratch.as<float>() + parts_elements(rows * K));
   w.scores_QN = a.scores_QN.as<float>();
   const int means = static_cast<int>(a.means);
   if (!matrix) return plain_page_scores(queue, t, w, static_cast<int>(sums ? group : 1), means);
+  if (!sums && fits_warpgroup_page_scores(t, C, a.means))
+    return warpgroup_page_scores(queue, w, means);
 
   if (sums) {
     bf16* const parts =
-        reinterpret_cast<bf16*>(a.scratch.as<float>() + stats_elements(a.q_THC.dim(0) * K));
+        reinterpret_cast<bf16*>(a.scratch.as<float>() + sums_elements(a.q_THC.dim(0) * K));
     const std::int64_t elements = a.seen.queries * K * C;
     sum_heads_kernel<<<grid_size(ceil_div(elements, kThreads)), kThreads, 0, queue>>>(
         a.q_THC.as<bf16>(), elements, static_cast<int>(group), static_cast<int>(C), parts);
@@ -95,7 +101,6 @@ void page_scores(Stream& stream, const PageScores& a) {
     w.query_stride = K * kSumParts * C;
     w.head_stride = kSumParts * C;
   }
-  choose_page_splits(w, means);
   matrix_page_sums(queue, w, means, sums);
   matrix_page_weights(queue, w, means, sums);
 }

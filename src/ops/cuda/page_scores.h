@@ -1,5 +1,5 @@
-// Scores of pages in two passes over their means. The first finds for every row the reference and
-// the sum of 2^(score - reference) over pages; the second adds up the weights of the rows of a
+// Scores of pages in two passes over their means. The first finds for every row a reference
+// and the sum of 2^(score - reference) over pages; the second adds up the weights of the rows of a
 // query page. A row is a query with one head, or summed over the heads of a group (kOomb); a KV
 // head has `per_query` rows for each query, adjacent. Scores are in units of log 2.
 //   K KV heads   R rows of a KV head   N candidates   S means of a page
@@ -27,8 +27,8 @@ struct PageScoresWork {
   const void* q = nullptr;      // row (k, r): q + r / per_query * query_stride + k * head_stride +
                                 // r % per_query * C
   const void* means = nullptr;  // [N * S][K][C]
-  float2* stats = nullptr;      // [splits][K][R]: reference, sum; at the end of the first pass
-                                // [K][R]: reference, 1 / sum
+  float2* parts = nullptr;      // [splits][K][R]: reference, sum; unused with one split
+  float2* stats = nullptr;      // [K][R]: reference, 1 / sum
   float* scores_QN = nullptr;
 };
 
@@ -40,9 +40,16 @@ void plain_page_scores(cudaStream_t stream, DType t, const PageScoresWork& work,
 // parts of C elements if `sums`, which add up to a sum over heads with all bits of an F32.
 inline constexpr int kSumParts = 3;
 bool fits_matrix_page_scores(DType t, std::int64_t head_size, std::int64_t means);
-void matrix_page_sums(cudaStream_t stream, const PageScoresWork& work, int means, bool sums);
+void matrix_page_sums(cudaStream_t stream, PageScoresWork work, int means, bool sums);
 void matrix_page_weights(cudaStream_t stream, const PageScoresWork& work, int means, bool sums);
-// How the first pass cuts the pages; from shapes alone.
-void choose_page_splits(PageScoresWork& work, int means);
+
+// The same without parts of rows by Hopper's products of warpgroups; C up to 128.
+bool fits_warpgroup_page_scores(DType t, std::int64_t head_size, std::int64_t means);
+void warpgroup_page_scores(cudaStream_t stream, PageScoresWork work, int means);
+
+// How the first pass cuts the pages, in tiles of so many; from shapes alone.
+void choose_page_splits(PageScoresWork& work, int tile_pages);
+// Writes stats from the parts, in their order.
+void merge_page_sums(cudaStream_t stream, const PageScoresWork& work);
 
 }  // namespace longstride::ops::cuda

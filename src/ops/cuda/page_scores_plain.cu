@@ -103,10 +103,12 @@ __global__ void __launch_bounds__(kThreads)
 void plain_page_scores(cudaStream_t stream, DType t, const PageScoresWork& w, int heads,
                        int means) {
   LS_CHECK(w.C <= 8192, "heads of {}", w.C);
+  // Whole vectors: the compiler reads the last elements of a row as one vector, past the row's end.
+  const auto shared_bytes = static_cast<std::size_t>(ceil_div(w.C, 4)) * 16;
   dispatch_activation(t, [&](auto type) {
     using E = typename decltype(type)::type;
-    plain_sums_kernel<E><<<grid_size(std::int64_t{w.K} * w.R), kThreads,
-                           static_cast<std::size_t>(w.C) * 4, stream>>>(w, heads, means);
+    plain_sums_kernel<E>
+        <<<grid_size(std::int64_t{w.K} * w.R), kThreads, shared_bytes, stream>>>(w, heads, means);
     LS_CUDA_LAUNCHED();
     plain_weights_kernel<E>
         <<<grid_size(ceil_div(w.R, w.page_rows) * w.N), kThreads, 0, stream>>>(w, heads, means);

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/cuda/page_scores_tiles.cuh"
+#include "ops/cuda/page_scores_lanes.cuh"
 
 namespace longstride::ops::cuda {
 namespace {
@@ -24,93 +24,6 @@ struct SumTiles {
   static constexpr int kBlocks = 2 * kBytes <= 220 * 1024 ? 2 : 1;  // per multiprocessor
 };
 
-// Row c of a tile of means: columns of the products are placed such that a lane has all means of a
-// page. Of 16 columns, lane t has 2t, 2t + 1, 2t + 8 and 2t + 9.
-template <int kS>
-struct MeanColumn {
-  int page, s;
-  __device__ __forceinline__ explicit MeanColumn(int c)
-      : page(kS < 4 ? c / kS : c / 16 * 4 + c / 2 % 4),
-        s(kS < 4 ? c % kS : c % 2 + c / 8 % 2 * 2) {}
-};
-
-// A lane's sums over its columns. The reference follows the largest score only when that is far
-// above it, which is rare, and the range of a float is wide.
-template <int kM, int kS>
-struct LaneSums {
-  static constexpr float kSlack = 32.0f, kNone = -1e30f;
-  float reference[kM][2], sum[kM][2];
-
-  __device__ __forceinline__ LaneSums() {
-#pragma unroll
-    for (int m = 0; m < kM; ++m)
-#pragma unroll
-      for (int half = 0; half < 2; ++half) reference[m][half] = kNone, sum[m][half] = 0.0f;
-  }
-
-  // `pages` of the columns' pages exist.
-  template <int kN>
-  __device__ __forceinline__ void add(float scale_log2, int pages, const float (&s)[kM][kN][4]) {
-    constexpr int kPages = kN * 2 / kS;
-    float best[kM][2][kPages];
-    bool rises = false;
-#pragma unroll
-    for (int m = 0; m < kM; ++m)
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-#pragma unroll
-        for (int p = 0; p < kPages; ++p) {
-          best[m][half][p] = s[m][p * kS / 2][2 * half + p * kS % 2];
-#pragma unroll
-          for (int i = p * kS + 1; i < (p + 1) * kS; ++i)
-            best[m][half][p] = fmaxf(best[m][half][p], s[m][i / 2][2 * half + i % 2]);
-        }
-      }
-    if (pages < kN * 8 / kS) hide<kPages>(pages, best);
-    float top[kM][2];
-#pragma unroll
-    for (int m = 0; m < kM; ++m)
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        top[m][half] = best[m][half][0];
-#pragma unroll
-        for (int p = 1; p < kPages; ++p) top[m][half] = fmaxf(top[m][half], best[m][half][p]);
-        rises |= fmaf(top[m][half], scale_log2, -reference[m][half]) > kSlack;
-      }
-    if (__any_sync(0xffffffffu, rises)) {
-#pragma unroll
-      for (int m = 0; m < kM; ++m)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const float now = fmaxf(reference[m][half], top[m][half] * scale_log2);
-          sum[m][half] *= exp2_approximate(reference[m][half] - now);
-          reference[m][half] = now;
-        }
-    }
-#pragma unroll
-    for (int m = 0; m < kM; ++m)
-#pragma unroll
-      for (int half = 0; half < 2; ++half)
-#pragma unroll
-        for (int p = 0; p < kPages; ++p)
-          sum[m][half] += exp2_approximate(fmaf(best[m][half][p], scale_log2, -reference[m][half]));
-  }
-
-  template <int kPages>
-  static __device__ __forceinline__ void hide(int pages, float (&best)[kM][2][kPages]) {
-    const int t = static_cast<int>(threadIdx.x) % 4;
-#pragma unroll
-    for (int p = 0; p < kPages; ++p) {
-      const int page = kS == 1 ? p / 2 * 8 + 2 * t + p % 2 : p * 4 + t;
-#pragma unroll
-      for (int m = 0; m < kM; ++m)
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
-          if (page >= pages) best[m][half][p] = -INFINITY;
-    }
-  }
-};
-
 // Blocks with the same means are adjacent.
 template <class Tiles>
 __global__ void __launch_bounds__(kAttentionThreads, Tiles::kBlocks)
@@ -128,7 +41,7 @@ __global__ void __launch_bounds__(kAttentionThreads, Tiles::kBlocks)
                       own_q = q + warp * Tiles::kWarpRows * Tile<kC>::kRowBytes;
   const int lane_offset = Tile<kC>::lane_offset(lane);
   const auto load = [&](int page, int stage) {
-    copy_score_rows<kC, Tiles::kTile, kAttentionThreads>(
+    copy_score_rows<Tile<kC>, Tiles::kTile, kAttentionThreads>(
         stages + stage * Tiles::kStageBytes, static_cast<int>(computed_anew(threadIdx.x)), w.C,
         [&](int c) {
           const MeanColumn<kS> column(c);
@@ -141,7 +54,7 @@ __global__ void __launch_bounds__(kAttentionThreads, Tiles::kBlocks)
   const QueryRows rows(w, kv_head);
 #pragma unroll
   for (int part = 0; part < Tiles::kParts; ++part)
-    copy_score_rows<kC, Tiles::kWarpRows, 32>(
+    copy_score_rows<Tile<kC>, Tiles::kWarpRows, 32>(
         own_q + part * Tiles::kPartBytes, lane, w.C, [&](int row) {
           const bool present = own_row + row < w.R;
           return SourceRow{rows.at(present ? own_row + row : 0) + part * w.C, present};
@@ -172,22 +85,14 @@ __global__ void __launch_bounds__(kAttentionThreads, Tiles::kBlocks)
 #pragma unroll
   for (int m = 0; m < kM; ++m)
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float mine = sums.reference[m][half];
-      float reference = fmaxf(mine, __shfl_xor_sync(0xffffffffu, mine, 1));
-      reference = fmaxf(reference, __shfl_xor_sync(0xffffffffu, reference, 2));
-      const float sum = lanes_sum<4>(sums.sum[m][half] * exp2_approximate(mine - reference));
-      const int row = own_row + m * 16 + half * 8 + lane / 4;
-      if (lane % 4 == 0 && row < w.R)
-        w.stats[(std::int64_t{split} * w.K + kv_head) * w.R + row] =
-            make_float2(reference, w.splits == 1 ? 1.0f / sum : sum);
-    }
+    for (int half = 0; half < 2; ++half)
+      sums.store(w, split, kv_head, own_row + m * 16 + half * 8 + lane / 4, m, half);
 }
 
-// Merges the parts' sums into part 0, in their order.
 constexpr int kMergeThreads = 256;
 __global__ void __launch_bounds__(kMergeThreads)
-    merge_kernel(int splits, std::int64_t rows, float2* stats) {
+    merge_kernel(int splits, std::int64_t rows, const float2* __restrict__ sums,
+                 float2* __restrict__ stats) {
   const std::int64_t i = std::int64_t{blockIdx.x} * kMergeThreads + threadIdx.x;
   if (i >= rows) return;
   float2 parts[kMaxPageSplits];
@@ -195,7 +100,7 @@ __global__ void __launch_bounds__(kMergeThreads)
 #pragma unroll
   for (int split = 0; split < kMaxPageSplits; ++split)
     if (split < splits) {
-      parts[split] = stats[split * rows + i];
+      parts[split] = sums[split * rows + i];
       reference = fmaxf(reference, parts[split].x);
     }
 #pragma unroll
@@ -212,27 +117,30 @@ bool fits_matrix_page_scores(DType t, std::int64_t head_size, std::int64_t means
 }
 
 // At least 8 tiles each: enough blocks for every device, and few that wait for their rows of q.
-void choose_page_splits(PageScoresWork& work, int means) {
-  const std::int64_t tile_pages = (work.C <= 128 ? 64 : 32) / means,
-                     tiles = ceil_div(work.N, tile_pages),
+void choose_page_splits(PageScoresWork& work, int tile_pages) {
+  const std::int64_t tiles = ceil_div(work.N, tile_pages),
                      most = std::clamp<std::int64_t>(tiles / 8, 1, kMaxPageSplits),
                      split_tiles = ceil_div(tiles, most);
   work.splits = static_cast<int>(ceil_div(tiles, split_tiles));
   work.split_pages = static_cast<int>(split_tiles * tile_pages);
 }
 
-void matrix_page_sums(cudaStream_t stream, const PageScoresWork& w, int means, bool sums) {
-  dispatch_page_scores(w.C, means, sums, [&](auto head_size, auto s, auto parts) {
-    using Tiles = SumTiles<decltype(head_size)::value, decltype(s)::value, decltype(parts)::value>;
-    LS_CHECK(w.split_pages % Tiles::kTilePages == 0, "{} pages of a part", w.split_pages);
-    launch_attention(sums_kernel<Tiles>, ceil_div(w.R, Tiles::kRows) * w.K * w.splits,
-                     Tiles::kBytes, stream, w);
-  });
+void merge_page_sums(cudaStream_t stream, const PageScoresWork& w) {
   if (w.splits == 1) return;
   const std::int64_t rows = std::int64_t{w.K} * w.R;
   merge_kernel<<<grid_size(ceil_div(rows, kMergeThreads)), kMergeThreads, 0, stream>>>(
-      w.splits, rows, w.stats);
+      w.splits, rows, w.parts, w.stats);
   LS_CUDA_LAUNCHED();
+}
+
+void matrix_page_sums(cudaStream_t stream, PageScoresWork w, int means, bool sums) {
+  dispatch_page_scores(w.C, means, sums, [&](auto head_size, auto s, auto parts) {
+    using Tiles = SumTiles<decltype(head_size)::value, decltype(s)::value, decltype(parts)::value>;
+    choose_page_splits(w, Tiles::kTilePages);
+    launch_attention(sums_kernel<Tiles>, ceil_div(w.R, Tiles::kRows) * w.K * w.splits,
+                     Tiles::kBytes, stream, w);
+  });
+  merge_page_sums(stream, w);
 }
 
 }  // namespace longstride::ops::cuda

@@ -17,17 +17,17 @@ struct SourceRow {
 
 // Threads [0, kThreads) copy kRows rows of C elements into a tile; row_at(row) is a SourceRow.
 // Absent rows and columns from C on become zeros.
-template <int kC, int kRows, int kThreads, class RowAt>
+template <class Layout, int kRows, int kThreads, class RowAt>
 __device__ __forceinline__ void copy_score_rows(std::uint32_t to, int thread, int C,
                                                 const RowAt& row_at) {
-  constexpr int kPieces = Tile<kC>::kPieces, kDown = kThreads / kPieces;
+  constexpr int kPieces = Layout::kPieces, kDown = kThreads / kPieces;
   static_assert(kThreads % kPieces == 0 && kRows % kDown == 0);
   const int piece = thread % kPieces;
   const bool inside = piece * 8 < C;
 #pragma unroll 4
   for (int row = thread / kPieces; row < kRows; row += kDown) {
     const SourceRow source = row_at(row);
-    copy_16_async(to + static_cast<std::uint32_t>(Tile<kC>::offset(row, piece)),
+    copy_16_async(to + static_cast<std::uint32_t>(Layout::offset(row, piece)),
                   source.from + (inside ? piece * 8 : 0), source.present && inside);
   }
 }
@@ -53,6 +53,17 @@ struct QueryRows {
     return q + query * query_stride + (row - query * per_query) * C;
   }
 };
+
+// Threads [0, kRows) copy the stats of the rows from `first` on. Those from `end` on are 0, and
+// with them their weights.
+template <int kRows>
+__device__ __forceinline__ void copy_stats(const PageScoresWork& w, int kv_head, int first, int end,
+                                           int thread, std::uint32_t to) {
+  if (thread >= kRows) return;
+  const bool present = first + thread < end;
+  copy_8_async(to + thread * 8,
+               w.stats + std::int64_t{kv_head} * w.R + (present ? first + thread : first), present);
+}
 
 // The mean s of a candidate for one KV head. Means that do not count are replaced by the page's
 // first one that does, which leaves the best of them as it is.

@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kAttentionThreads, Tiles::kBlocks)
   // A warp copies its own means.
   const auto load_means = [&](int kv_head) {
     const int own_page = first_page + warp * (Tiles::kWarpMeans / kS);
-    copy_score_rows<kC, Tiles::kWarpMeans, 32>(
+    copy_score_rows<Tile<kC>, Tiles::kWarpMeans, 32>(
         own_means, static_cast<int>(computed_anew(threadIdx.x)) % 32, w.C, [&](int row) {
           const MeanRow<kS> mean(row);
           const bool present = own_page + mean.page < w.N;
@@ -58,24 +58,18 @@ __global__ void __launch_bounds__(kAttentionThreads, Tiles::kBlocks)
                            present};
         });
   };
-  // Absent rows have stats of 0, and with them weights of 0.
   const auto load_queries = [&](int kv_head, int first, int stage) {
     const std::uint32_t to = stages + stage * Tiles::kStageBytes;
     const int thread = static_cast<int>(computed_anew(threadIdx.x));
     const QueryRows rows(w, kv_head);
 #pragma unroll
     for (int part = 0; part < Tiles::kParts; ++part)
-      copy_score_rows<kC, Tiles::kTile, kAttentionThreads>(
+      copy_score_rows<Tile<kC>, Tiles::kTile, kAttentionThreads>(
           to + part * Tiles::kPartBytes, thread, w.C, [&](int row) {
             const bool present = first + row < end_row;
             return SourceRow{rows.at(present ? first + row : first) + part * w.C, present};
           });
-    if (thread < Tiles::kTile) {
-      const bool present = first + thread < end_row;
-      copy_8_async(to + Tiles::kStats + thread * 8,
-                   w.stats + std::int64_t{kv_head} * w.R + (present ? first + thread : first),
-                   present);
-    }
+    copy_stats<Tiles::kTile>(w, kv_head, first, end_row, thread, to + Tiles::kStats);
   };
 
   float sum[kLanePages] = {};

@@ -1,0 +1,107 @@
+// Products by a warpgroup: 128 threads, whose first warp's number is a multiple of 4 (wgmma, for
+// sm_90a alone: where LS_WARPGROUPS is not defined, kernels must not be called). The left operand
+// is in registers, the right one in shared memory.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "ops/cuda/matrix_unit.cuh"
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define LS_WARPGROUPS
+#endif
+
+namespace longstride::ops::cuda {
+
+inline constexpr int kWarpgroupThreads = 128, kWarpgroupRows = 64;
+
+// Whether the device runs code with LS_WARPGROUPS for this kernel. Compiling for sm_90a defines
+// LS_SM90A (cmake/cuda.cmake); code for other GPUs then reports another version.
+template <class Kernel>
+bool runs_warpgroups([[maybe_unused]] Kernel kernel) {
+#ifdef LS_SM90A
+  cudaFuncAttributes attributes;
+  return cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess && attributes.ptxVersion == 90 &&
+         attributes.binaryVersion == 90;
+#else
+  return false;
+#endif
+}
+
+// Rows of BF16 as the unit reads them: panels of 64 columns, in each kRows rows of 128 bytes, whose
+// 16-byte pieces are permuted by the row's number. Begins at a multiple of 1024 bytes.
+template <int kC, int kRows>
+struct PanelTile {
+  static_assert(kC % 64 == 0 && kRows % 8 == 0);
+  static constexpr int kPieces = kC / 8, kPanelBytes = kRows * 128, kBytes = kC / 64 * kPanelBytes;
+
+  static constexpr __host__ __device__ int offset(int row, int piece) {
+    return piece / 8 * kPanelBytes + row * 128 + (piece % 8 ^ (row & 7)) * 16;
+  }
+  // This lane's row of columns [16 block, 16 block + 16) of the first 16 rows, for load_fragment.
+  static constexpr __host__ __device__ int lane_offset(int lane, int block) {
+    return offset(lane & 15, 2 * block + (lane >> 4));
+  }
+};
+
+#ifdef LS_WARPGROUPS
+
+// Makes this thread's writes to shared memory visible to the unit; before a barrier.
+__device__ __forceinline__ void show_to_unit() {
+  asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
+}
+
+// Keeps the compiler from moving uses of x across this point.
+template <int kN>
+__device__ __forceinline__ void pin_registers(float (&x)[kN][4]) {
+#pragma unroll
+  for (int n = 0; n < kN; ++n)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) asm volatile("" : "+f"(x[n][i])::"memory");
+}
+
+// c (+)= a b^T for this warp's 16 rows of a, and b of 64 rows and 16 columns; asynchronous.
+__device__ __forceinline__ void start_product(float (&c)[8][4], const Fragment& a, std::uint64_t b,
+                                              bool add) {
+#define LS_FOUR(n) "+f"(c[n][0]), "+f"(c[n][1]), "+f"(c[n][2]), "+f"(c[n][3])
+  asm volatile(
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %37, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+      "{%32, %33, %34, %35}, %36, add, 1, 1, 0;\n}\n"
+      : LS_FOUR(0), LS_FOUR(1), LS_FOUR(2), LS_FOUR(3), LS_FOUR(4), LS_FOUR(5), LS_FOUR(6),
+        LS_FOUR(7)
+      : "r"(a.quarters[0]), "r"(a.quarters[1]), "r"(a.quarters[2]), "r"(a.quarters[3]), "l"(b),
+        "r"(add ? 1 : 0));
+#undef LS_FOUR
+}
+
+// Starts s = products of the warpgroup's rows with 64 rows of a tile, from `rows` on. A lane has of
+// its warp's 16 rows g = lane / 4 and g + 8, and of every 8 columns 2t and 2t + 1 (t = lane % 4),
+// as in multiply_add. Until wait_for_products neither operand may change.
+template <int kC, int kTileRows>
+__device__ __forceinline__ void start_products(const Fragment (&left)[kC / 16], std::uint32_t rows,
+                                               float (&s)[8][4]) {
+  // Address, permutation over 128 bytes, 1024 bytes from 8 rows to the next 8.
+  const std::uint64_t first = std::uint64_t{rows >> 4 & 0x3fff} | std::uint64_t{1} << 16 |
+                              std::uint64_t{64} << 32 | std::uint64_t{1} << 62;
+  pin_registers(s);
+  asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory");
+#pragma unroll
+  for (int k = 0; k < kC / 16; ++k)
+    start_product(s, left[k],
+                  first + (k / 4 * PanelTile<kC, kTileRows>::kPanelBytes + k % 4 * 32) / 16, k > 0);
+  asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory");
+}
+
+// Waits for all products that were started; s is one of them. Compilers follow them within the body
+// of a loop only: none may be under way at its end.
+__device__ __forceinline__ void wait_for_products(float (&s)[8][4]) {
+  asm volatile("wgmma.wait_group.sync.aligned 0;\n" ::: "memory");
+  pin_registers(s);
+}
+
+#endif
+
+}  // namespace longstride::ops::cuda
