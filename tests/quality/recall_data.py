@@ -2,7 +2,11 @@
 
 A recall document is text (bytes are tokens 0 to 255, none of them a target) in which pairs of a key and a value (one
 token each) take the place of some characters. Where a key comes again, its value is a target: the model has to find a
-place where the pair was before. A text document is text alone, and its characters are targets.
+place where the pair was before. How pairs come again is the document's kind (KINDS):
+  quotes   passages of text with many pairs come again word for word;
+  records  many pairs that were close together are asked for together, in another order and among other text;
+  facts    each pair comes again alone.
+A text document is text alone, and its characters are targets.
 Everything is drawn from seeds; the text is the only input.
 """
 import array
@@ -15,9 +19,12 @@ import os
 import random
 import struct
 
+KINDS = ("quotes", "records", "facts")
 KEYS, VALUES = 256, 32
 FIRST_KEY, FIRST_VALUE = 256, 256 + KEYS
+PASSAGE_PAIRS = 16  # pairs of a quote or a record
 VOCABULARY = 576  # a multiple of 64
+EMBEDDING = 0.5  # deviation
 
 
 # ---- text ----
@@ -96,7 +103,10 @@ def training_recall(text, length, numbers, spacings):
     is uniform in its logarithm, or any key, or one not seen for long."""
     spacing = round(math.exp(numbers.uniform(*map(math.log, spacings))))
     if numbers.random() < 0.5:
-        return held_recall(piece(text, length, numbers), numbers, 2 * spacing, 2)[:2]
+        kind = numbers.choice(KINDS if length >= 4 * PASSAGE_PAIRS * spacing else ("facts",))
+        if kind != "facts":
+            return held_passages(piece(text, length, numbers), numbers, PASSAGE_PAIRS * spacing, 2, kind == "quotes")[:2]
+        return held_facts(piece(text, length, numbers), numbers, 2 * spacing, 2)[:2]
     tokens, mask = tokens_of(piece(text, length, numbers)), bytearray(length)
     at_all = places(length, spacing, numbers)
     events = len(at_all)
@@ -128,26 +138,65 @@ def training_recall(text, length, numbers, spacings):
     return tokens, mask
 
 
-def held_recall(text, numbers, spacing, near):
+def held_facts(text, numbers, spacing, near):
     """Every key comes twice, with at least `near` tokens between. Gives also (place of the target, distance)."""
     length = len(text)
     count = min(KEYS, length // spacing)
     free = places(length, spacing // 2, numbers)
     tokens, mask, asked = tokens_of(text), bytearray(length), []
-    keys = numbers.sample(range(KEYS), count)
-    for key in keys:
-        for _ in range(200):
-            first, again = sorted(numbers.sample(free, 2))
-            if again - first >= near:
-                break
-        else:
+    for key in numbers.sample(range(KEYS), count):
+        twice = two_places(free, near, numbers)
+        if twice is None:
             break  # only near places are left
         value = numbers.randrange(VALUES)
-        for at in (first, again):
+        for at in twice:
             tokens[at], tokens[at + 1] = FIRST_KEY + key, FIRST_VALUE + value
-            free.remove(at)
-        mask[again + 1] = 1
-        asked.append((again + 1, again - first))
+        mask[twice[1] + 1] = 1
+        asked.append((twice[1] + 1, twice[1] - twice[0]))
+    return tokens, mask, asked
+
+
+def two_places(free, near, numbers):
+    """Takes two, at least `near` apart, the earlier one first; None if there seem to be none."""
+    for _ in range(200):
+        if len(free) < 2:
+            break
+        first, again = sorted(numbers.sample(free, 2))
+        if again - first >= near:
+            free.remove(first)
+            free.remove(again)
+            return first, again
+    return None
+
+
+def held_passages(text, numbers, passage, near, word_for_word):
+    """Passages of `passage` tokens with PASSAGE_PAIRS pairs, each of them twice: quotes, or records."""
+    length, room = len(text), passage + passage // 4
+    free = [begin + numbers.randrange(room - passage + 1) for begin in range(0, length - room + 1, room)]
+    tokens, mask, asked = tokens_of(text), bytearray(length), []
+    keys = numbers.sample(range(KEYS), KEYS)
+    spacing = passage // PASSAGE_PAIRS
+    while len(keys) >= PASSAGE_PAIRS:
+        twice = two_places(free, near, numbers)
+        if twice is None:
+            break
+        first, again = twice
+        pairs = [(keys.pop(), numbers.randrange(VALUES)) for _ in range(PASSAGE_PAIRS)]
+        where = {}
+        for (key, value), at in zip(pairs, places(passage, spacing, numbers)):
+            where[key] = first + at
+            tokens[first + at], tokens[first + at + 1] = FIRST_KEY + key, FIRST_VALUE + value
+        if word_for_word:
+            tokens[again:again + passage] = tokens[first:first + passage]
+            targets = [again + at - first for at in where.values()]
+        else:
+            numbers.shuffle(pairs)
+            targets = [again + at for at in places(passage, spacing, numbers)]
+            for (key, value), at in zip(pairs, targets):
+                tokens[at], tokens[at + 1] = FIRST_KEY + key, FIRST_VALUE + value
+        for at in targets:
+            mask[at + 1] = 1
+            asked.append((at + 1, at - where[tokens[at] - FIRST_KEY]))
     return tokens, mask, asked
 
 
@@ -197,7 +246,8 @@ def bf16(values):
 
 
 def look_back(weights, layer, hidden, size, theta):
-    """Lets the layer's first head begin as one that attends to the token before, by its biases alone.
+    """Lets the layer's first head begin as one that attends to the token before, by its biases alone, and speaks as loud
+    as the token itself.
 
     Lookup needs such a head (where a pair's value is, its key must be known), and a model takes much longer to find it
     than all the rest. With the bias of k along (1, 0) and that of q along R(-1) (1, 0) in the pairs of dimensions that
@@ -212,6 +262,12 @@ def look_back(weights, layer, hidden, size, theta):
             weights[name + "k_proj.bias"][i] = 8.0
             weights[name + "q_proj.bias"][i] = 8.0 * math.cos(angle)
             weights[name + "q_proj.bias"][i + half] = -8.0 * math.sin(angle)
+    out = weights[name + "o_proj.weight"]
+    wide = len(out) // hidden
+    power = sum(out[i * wide + j] ** 2 for i in range(hidden) for j in range(size)) / hidden  # of an output element
+    for i in range(hidden):
+        for j in range(size):
+            out[i * wide + j] *= EMBEDDING * power ** -0.5
 
 
 def write_model(directory, hidden, layers, heads, kv_heads, ffn, seed):
@@ -224,7 +280,7 @@ def write_model(directory, hidden, layers, heads, kv_heads, ffn, seed):
               "use_sliding_window": False, "torch_dtype": "bfloat16", "initializer_range": 0.02}
     wide, out = hidden ** -0.5, (2 * layers) ** -0.5  # what is added to the residual stream begins smaller
     # Tokens are told apart from the start, by an embedding as large as what layers add; the last norm makes up for it.
-    shapes = {"model.embed_tokens.weight": ((VOCABULARY, hidden), 0.5), "model.norm.weight": ((hidden,), None)}
+    shapes = {"model.embed_tokens.weight": ((VOCABULARY, hidden), EMBEDDING), "model.norm.weight": ((hidden,), None)}
     for i in range(layers):
         name = f"model.layers.{i}."
         shapes |= {name + "input_layernorm.weight": ((hidden,), None),

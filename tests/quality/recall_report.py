@@ -77,29 +77,52 @@ def by_context(group):
     return {r["context"]: r for r in group}
 
 
+def of_model(results, part, model):
+    """Results of a part, by setting: lists over contexts, in the order of tables."""
+    return sorted((g for g in groups(results, part + "-") if g[0]["model"] == model), key=order)
+
+
+def recall_columns(results, sizes, model, kind, group):
+    """Recall with the group's setting, and in brackets its share of that with dense attention."""
+    found = of_model(results, kind, model)
+    full = next((by_context(g) for g in found if g[0]["setting"]["kind"] == "dense"), {})
+    here = next((by_context(g) for g in found if same(g[0], group[0])), {})
+    columns = []
+    for context in sizes["contexts"]:
+        r = here.get(context)
+        share = (f" ({100 * r['recall'] / full[context]['recall']:.1f}%)"
+                 if r and context in full and full[context]["recall"] and r["setting"]["kind"] == "sparse" else "")
+        columns.append(f"{100 * r['recall']:.1f}%{share}" if r else "")
+    return columns
+
+
 def main_table(results, sizes, model):
-    recalls = sorted((g for g in groups(results, "recall-") if g[0]["model"] == model), key=order)
     texts, cosines = groups(results, "text-"), groups(results, "cosine-")
-    full = next((by_context(g) for g in recalls if g[0]["setting"]["kind"] == "dense"), {})
     rows = []
-    for group in recalls:
-        here = by_context(group)
+    for group in of_model(results, "quotes", model):
         text = next((by_context(g) for g in texts if same(g[0], group[0])), {})
-        row = setting_text(group[0]["setting"], sizes)
-        for context in sizes["contexts"]:
-            r = here.get(context)
-            share = (f" ({100 * r['recall'] / full[context]['recall']:.0f}%)"
-                     if r and context in full and full[context]["recall"] and r["setting"]["kind"] == "sparse" else "")
-            row.append(f"{100 * r['recall']:.1f}%{share}" if r else "")
+        row = setting_text(group[0]["setting"], sizes) + recall_columns(results, sizes, model, "quotes", group)
         row += [f"{text[context]['loss']:.4f}" if context in text else "" for context in sizes["contexts"]]
-        for part in ("recall", "text"):
+        for part in ("quotes", "text"):
             match = [c for g in cosines for c in g if same(c, group[0]) and c["part"] == part]
             row.append(f"{match[0]['dense']['groups']['all']['cosine']:.4f}" if match else "")
         rows.append(row)
     names = [short(context) for context in sizes["contexts"]]
-    head = ["budget", "scoring", "keys per mean", "sinks, recent", *(f"recall {n}" for n in names),
-            *(f"text loss {n}" for n in names), f"gradient cosine {names[0]}, recall", "text"]
+    head = ["budget", "scoring", "keys per mean", "sinks, recent", *(f"quotes {n}" for n in names),
+            *(f"text loss {n}" for n in names), f"gradient cosine {names[0]}, quotes", "text"]
     return table(head, rows)
+
+
+def other_table(results, sizes, model):
+    """Recall of the other kinds."""
+    kinds = [kind for kind in ("records", "facts") if of_model(results, kind, model)]
+    if not kinds:
+        return ""
+    rows = [setting_text(group[0]["setting"], sizes) +
+            [column for kind in kinds for column in recall_columns(results, sizes, model, kind, group)]
+            for group in of_model(results, kinds[0], model)]
+    return "\n" + table(["budget", "scoring", "keys per mean", "sinks, recent"] +
+                        [f"{kind} {short(context)}" for kind in kinds for context in sizes["contexts"]], rows)
 
 
 def detail_table(results, sizes, model, kind, columns):
@@ -116,13 +139,13 @@ def detail_table(results, sizes, model, kind, columns):
 
 def detail_tables(results, sizes, model):
     longest = short(sizes["contexts"][-1])
-    far = detail_table(results, sizes, model, "recall-", lambda r: [
+    far = detail_table(results, sizes, model, "quotes-", lambda r: [
         (short(int(low)), f"{100 * bin['sure']:.1f}%") for low, bin in r["sure_by_distance"].items()])
     place = detail_table(results, sizes, model, "text-", lambda r: [
         (str(i + 1), f"{x:.4f}" if x is not None else "") for i, x in enumerate(r["loss_by_eighth"])])
     text = ""
     if far:
-        text += (f"\nRecall at {longest} by distance in tokens, each column up to twice its number (answers with a "
+        text += (f"\nRecall of quotes at {longest} by distance in tokens, each column up to twice its number (answers with a "
                  f"probability over one half):\n\n{far}")
     if place:
         text += f"\nLoss of text at {longest} by position, in eighths of the context:\n\n{place}"
@@ -145,15 +168,16 @@ def os_name(path):
 
 
 def markdown(results, sizes):
-    evaluated = [g for g in groups(results, "recall-") if g[0]["setting"]["kind"] == "sparse"]
+    evaluated = [g for g in groups(results, "quotes-") if g[0]["setting"]["kind"] == "sparse"]
     models = sorted({g[0]["model"] for g in evaluated}, key=lambda name: (name.startswith("tuned-"), name))
     text = "Training:\n\n" + training_table(results)
     for model in models:
         counts = {r["context"]: r["targets"] for g in evaluated for r in g if r["model"] == model}
-        facts = ", ".join(f"{counts[c]} at {short(c)}" for c in sizes["contexts"] if c in counts)
-        text += (f"\nModel {model}: recall (in brackets: as a share of dense) of facts ({facts}), loss of text; chunks "
+        asked = ", ".join(f"{counts[c]} at {short(c)}" for c in sizes["contexts"] if c in counts)
+        text += (f"\nModel {model}: recall (in brackets: as a share of dense) of quotes ({asked}), loss of text; chunks "
                  f"of {sizes['chunk']}, pages of {sizes['page']}:\n\n")
-        text += main_table(results, sizes, model) + detail_tables(results, sizes, model)
+        text += main_table(results, sizes, model) + other_table(results, sizes, model)
+        text += detail_tables(results, sizes, model)
     if evaluated:
         text += f"\nEvery figure's command is in quality.json, like this one:\n\n    {evaluated[0][0]['command']}\n"
     return text
@@ -164,7 +188,8 @@ def what_is_left(names, sizes, needed):
     trained = sorted(name[6:-5] for name in names if name.startswith("train-"))
     last = sizes["stages"][-1]["name"]
     ends = tuple(f"-{context}-" for context in sizes["contexts"])
-    begins = (f"recall-{last}.", f"text-{last}.", "recall-tuned-", "text-tuned-")
+    parts = ("quotes", "records", "facts", "text")
+    begins = tuple(f"{part}-{model}" for part in parts for model in (f"{last}.", "tuned-"))
     done = sum(1 for name in names if name.endswith(".json") and (
         name.startswith("cosine-") or (name.startswith(begins) and any(end in name for end in ends))))
     return (f"trained so far: {', '.join(trained) or 'nothing'} (of {', '.join(s['name'] for s in sizes['stages'])}, "
