@@ -50,9 +50,15 @@ void add_sparse_options(CLI::App& command, AttentionChoice& choice) {
       ->check(count)
       ->capture_default_str();
   command
+      .add_option("--summary", choice.summary,
+                  "sparse: what pages are selected by: means of keys, or outliers: the keys "
+                  "farthest from the page's mean, and the mean of the others")
+      ->check(CLI::IsMember({"means", "outliers"}))
+      ->capture_default_str();
+  command
       .add_option("--summary-tokens", choice.summary_tokens,
-                  "sparse: keys per mean by which pages are selected; without it the page, at most "
-                  "128")
+                  "sparse: keys per vector of a page's summary; without it the page, at most 128, "
+                  "for outliers a quarter of it")
       ->check(CLI::PositiveNumber);
   command
       .add_option(

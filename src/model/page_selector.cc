@@ -38,6 +38,7 @@ void PageSelector::summarize(const LayerPass& pass) {
        .first_page = own.begin,
        .pages = own.size(),
        .means = means,
+       .summary = sparse_.selection.summary,
        .first_row = first_rows_.data(),
        .summaries_MKC =
            summaries_.of_layer(task.layer).rows(own.begin * means, own.size() * means)});
@@ -84,6 +85,7 @@ void PageSelector::select(const LayerPass& pass, ConstView q_THC) {
                                    .chunk_begin = ctx.begin,
                                    .page_tokens = P,
                                    .means = summaries_.means(),
+                                   .summary = s.summary,
                                    .scoring = s.scoring,
                                    .scale = attention_scale(ctx.config),
                                    .scores_QN = scores_QN,

@@ -1,6 +1,7 @@
 // Selection of pages for sparse attention: summaries of pages, scores of a chunk's query pages for
 // earlier pages, and the choice of the best. No gradient flows through any of it.
-//   T queries   H query heads   K KV heads   C head size   P tokens of a page   S means of a page
+//   T queries   H query heads   K KV heads   C head size   P tokens of a page
+//   S vectors of a page's summary, called means: most are
 //   N candidates: the earlier pages that the chunk's first queries may attend to
 //   Q query pages   B budget   U pages in the union of a chunk's lists
 #pragma once
@@ -12,12 +13,17 @@
 
 namespace longstride::ops {
 
-// Means of the rotated keys of full pages, one per P / S consecutive keys. If a document begins
-// within a page, its means are of the last document's keys alone; a mean of no keys is 0.
+// Summaries of the rotated keys of full pages. If a document begins within a page, only the last
+// document's keys count.
+// kMeans: means of P / S consecutive keys each; a mean of no keys is 0.
+// kOutliers, per KV head: the S - 1 keys that are farthest from the mean of all, in their order (of
+// equally far ones the earlier), then the mean of the others. One key at least is not an outlier;
+// with fewer keys than vectors that mean stands several times.
 struct SummarizePages {
   PagesView kv;
   std::int64_t first_page = 0, pages = 0;
   std::int64_t means = 1;                   // S, a divisor of P
+  Summary summary = Summary::kMeans;
   const std::int32_t* first_row = nullptr;  // [pages], on the host: a page's first key that counts
   View summaries_MKC;  // =, M = pages * S: rows of these pages, in the type of the pages
 };
@@ -30,6 +36,7 @@ struct PageScores {
   ConstView summaries_MKC;  // of all pages before the chunk, from page 0 on
   DenseKeys seen;
   std::int64_t chunk_begin = 0, page_tokens = 0, means = 1;
+  Summary summary = Summary::kMeans;
   Scoring scoring = Scoring::kMass;
   float scale = 1.0f;
   View scores_QN;  // =, F32: rows of query pages that begin before seen.queries, first N columns
@@ -37,6 +44,10 @@ struct PageScores {
 
   std::int64_t first_page() const { return seen.first / page_tokens; }
   std::int64_t candidates() const { return chunk_begin / page_tokens - first_page(); }
+  // The first means of the first candidate that are of other documents' keys.
+  std::int64_t hidden_means() const {
+    return summary == Summary::kMeans ? seen.first % page_tokens / (page_tokens / means) : 0;
+  }
   std::int64_t query_pages() const { return (seen.queries + page_tokens - 1) / page_tokens; }
 };
 LS_OP(page_scores, PageScores)

@@ -12,6 +12,8 @@ std::string_view word_of(Determinism d) { return d == Determinism::kExact ? "exa
 
 std::string_view word_of(Scoring s) { return s == Scoring::kMass ? "mass" : "oomb"; }
 
+std::string_view word_of(Summary s) { return s == Summary::kMeans ? "means" : "outliers"; }
+
 }  // namespace
 
 std::optional<Determinism> determinism_of_word(std::string_view word) {
@@ -26,12 +28,19 @@ std::optional<Scoring> scoring_of_word(std::string_view word) {
   return std::nullopt;
 }
 
+std::optional<Summary> summary_of_word(std::string_view word) {
+  for (const Summary s : {Summary::kMeans, Summary::kOutliers})
+    if (word_of(s) == word) return s;
+  return std::nullopt;
+}
+
 OrderedJson to_json(const SparseLayers& sparse) {
   const Selection& s = sparse.selection;
   return {{"budgets", sparse.budgets},
           {"sinks", s.sinks},
           {"recent", s.recent},
           {"union_pages", s.union_pages},
+          {"summary", word_of(s.summary)},
           {"summary_tokens", s.summary_tokens},
           {"scoring", word_of(s.scoring)}};
 }
@@ -55,6 +64,9 @@ SparseLayers sparse_layers_from(const Json& json) {
   const auto scoring = scoring_of_word(json.at("scoring").get<std::string>());
   if (!scoring) throw Error(fmt::format("the scoring is {}", dump_json(json.at("scoring"))), "");
   s.scoring = *scoring;
+  const auto summary = summary_of_word(json.at("summary").get<std::string>());
+  if (!summary) throw Error(fmt::format("the summary is {}", dump_json(json.at("summary"))), "");
+  s.summary = *summary;
   return sparse;
 }
 

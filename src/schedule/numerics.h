@@ -41,6 +41,8 @@ struct NumericsRecord {
 std::optional<Determinism> determinism_of_word(std::string_view word);
 // "mass" or "oomb"; nothing for another word.
 std::optional<Scoring> scoring_of_word(std::string_view word);
+// "means" or "outliers"; nothing for another word.
+std::optional<Summary> summary_of_word(std::string_view word);
 
 OrderedJson to_json(const SparseLayers& sparse);
 // Throws Error if a field is out of range, and Json::exception if it is missing or of another type.

@@ -8,10 +8,17 @@
 namespace longstride {
 
 // The score of an earlier page for a query page. A query's score of a page is its scaled product
-// with the page's mean keys, of which the best counts; a softmax over pages makes weights of them.
+// with the vectors of the page's summary, of which the best counts; a softmax over pages makes
+// weights of them.
 enum class Scoring : std::uint8_t {
   kMass,  // weights per query head, summed over heads and queries
   kOomb,  // queries are summed over the heads of a group first: one weight per KV head
+};
+
+// What stands for the keys of a page when it is scored.
+enum class Summary : std::uint8_t {
+  kMeans,     // means of consecutive keys
+  kOutliers,  // the keys that are farthest from the mean of all, as they are, and the others' mean
 };
 
 // Every query page attends to its own chunk and to `budget` earlier pages: the forced ones, and the
@@ -20,7 +27,8 @@ enum class Scoring : std::uint8_t {
 struct Selection {
   std::int64_t sinks = 1, recent = 2;
   std::int64_t union_pages = 512;     // the most earlier pages that the pages of a chunk may share
-  std::int64_t summary_tokens = 128;  // keys per mean
+  std::int64_t summary_tokens = 128;  // keys per vector of a page's summary
+  Summary summary = Summary::kMeans;
   Scoring scoring = Scoring::kMass;
 
   std::int64_t forced() const { return sinks + recent; }

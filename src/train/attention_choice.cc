@@ -90,6 +90,17 @@ void check_selection(const Selection& s, std::int64_t budget, std::int64_t page_
     throw Error(fmt::format("{} is {}, and a page has {} tokens", names.summary_tokens,
                             s.summary_tokens, page_tokens),
                 "choose a divisor of the page: 128, 64 or 32 for pages of 128");
+  if (s.summary == Summary::kOutliers && s.summary_tokens == page_tokens)
+    throw Error(fmt::format("{} is outliers, and {} is the page: one vector has room for the mean "
+                            "alone",
+                            names.summary, names.summary_tokens),
+                fmt::format("choose {} {} or less", names.summary_tokens, page_tokens / 2));
+}
+
+// One mean of at most 128 keys, or three outliers and a mean.
+std::int64_t default_summary_tokens(Summary summary, std::int64_t page_tokens) {
+  const std::int64_t most = std::min<std::int64_t>(128, page_tokens);
+  return summary == Summary::kMeans ? most : most / 4;
 }
 
 }  // namespace
@@ -97,14 +108,14 @@ void check_selection(const Selection& s, std::int64_t budget, std::int64_t page_
 const AttentionNames& attention_keys() {
   static const AttentionNames names{
       "attention.kind",   "attention.layers",      "attention.budget",         "attention.sinks",
-      "attention.recent", "attention.union_pages", "attention.summary_tokens", "attention.scoring"};
+      "attention.recent", "attention.union_pages", "attention.summary", "attention.summary_tokens", "attention.scoring"};
   return names;
 }
 
 const AttentionNames& attention_options() {
   static const AttentionNames names{"--attention",      "--attention-layers", "--budget",
                                     "--sinks",          "--recent",           "--union",
-                                    "--summary-tokens", "--scoring"};
+                                    "--summary", "--summary-tokens", "--scoring"};
   return names;
 }
 
@@ -131,11 +142,16 @@ SparseLayers apply_attention(const AttentionChoice& choice, const AttentionNames
           {.window = window,
            .budget = choice.kind == "sparse" && window == 0 ? choice.budget : SparseLayers::kNone});
   SparseLayers sparse;
-  sparse.selection = {
-      .sinks = choice.sinks,
-      .recent = choice.recent,
-      .union_pages = choice.union_pages,
-      .summary_tokens = choice.summary_tokens.value_or(std::min<std::int64_t>(128, page_tokens))};
+  const std::optional<Summary> summary = summary_of_word(choice.summary);
+  if (!summary)
+    throw Error(fmt::format("{} is '{}'", names.summary, choice.summary),
+                "choose means or outliers");
+  sparse.selection = {.sinks = choice.sinks,
+                      .recent = choice.recent,
+                      .union_pages = choice.union_pages,
+                      .summary_tokens = choice.summary_tokens.value_or(
+                          default_summary_tokens(*summary, page_tokens)),
+                      .summary = *summary};
   const std::optional<Scoring> scoring = scoring_of_word(choice.scoring);
   if (!scoring)
     throw Error(fmt::format("{} is '{}'", names.scoring, choice.scoring), "choose mass or oomb");

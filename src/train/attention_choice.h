@@ -20,7 +20,8 @@ struct AttentionChoice {
   std::vector<std::string> layers = {};
   std::int64_t budget = 64;  // of "sparse" without a number
   std::int64_t sinks = 1, recent = 2, union_pages = 512;
-  std::optional<std::int64_t> summary_tokens = {};  // without it, 128 or the page if it is smaller
+  std::string summary = "means";                    // or "outliers"
+  std::optional<std::int64_t> summary_tokens = {};  // without it, see default_summary_tokens
   std::string scoring = "mass";                     // or "oomb"
 
   bool operator==(const AttentionChoice&) const = default;
@@ -28,7 +29,7 @@ struct AttentionChoice {
 
 // How messages name the settings: "attention.budget", "--budget".
 struct AttentionNames {
-  std::string kind, layers, budget, sinks, recent, union_pages, summary_tokens, scoring;
+  std::string kind, layers, budget, sinks, recent, union_pages, summary, summary_tokens, scoring;
 };
 // Of the keys in [attention], and of the options of commands.
 const AttentionNames& attention_keys();

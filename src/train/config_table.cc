@@ -132,10 +132,16 @@ const std::vector<ConfigKey>& table() {
       {"attention", "union_pages", Type::kInteger,
        "The most different earlier pages that a chunk attends to in a layer: it bounds transfers.",
        LS_FIELD(attention.union_pages), count_from(0)},
+      {"attention", "summary", Type::kChoice,
+       "What stands for a page's keys when pages are selected. means: means of consecutive keys. "
+       "outliers: the keys that are farthest from the page's mean, as they are, and the mean of "
+       "the others; they find single tokens.",
+       LS_FIELD(attention.summary), one_of({"means", "outliers"})},
       {"attention", "summary_tokens", Type::kInteger,
-       "Keys per mean by which pages are selected, a divisor of the page: fewer find single tokens "
-       "better and take more memory and time.",
-       LS_FIELD(attention.summary_tokens), count_from(1), kOptional, "the page, at most 128"},
+       "Keys per vector of a page's summary, a divisor of the page: fewer find more, and take more "
+       "memory and time.",
+       LS_FIELD(attention.summary_tokens), count_from(1), kOptional,
+       "the page, at most 128; a quarter of it for outliers"},
       {"attention", "scoring", Type::kChoice,
        "How pages are scored. mass: attention weights of every head, summed. oomb: the same with "
        "the queries of a group of heads summed first.",

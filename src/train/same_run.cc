@@ -35,6 +35,7 @@ constexpr std::pair<const char*, const char*> kFixedKeys[] = {{"model", "preset"
                                                               {"attention", "sinks"},
                                                               {"attention", "recent"},
                                                               {"attention", "union_pages"},
+                                                              {"attention", "summary"},
                                                               {"attention", "summary_tokens"},
                                                               {"attention", "scoring"}};
 // Settings that may change although they affect the result; changes are reported.

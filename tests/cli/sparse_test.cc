@@ -75,6 +75,8 @@ TEST_F(SparseCommands, ContradictionsAreRefused) {
   EXPECT_TRUE(refused(sparse({"--union", "70000"}), {"--union is 70000", "at most 65535"}));
   EXPECT_TRUE(refused(sparse({"--summary-tokens", "12"}),
                       {"--summary-tokens is 12", "a page has 16 tokens", "divisor"}));
+  EXPECT_TRUE(refused(sparse({"--summary", "outliers", "--summary-tokens", "16"}),
+                      {"--summary is outliers", "--summary-tokens is the page", "8 or less"}));
   EXPECT_TRUE(refused(run_.run({"gradients", "--model", "model", "--tokens", "tokens.bin",
                                 "--attention", "sparse", "--page", "24", "--chunk", "48"}),
                       {"pages of 24 tokens", "a multiple of 16"}));

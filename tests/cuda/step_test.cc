@@ -192,7 +192,11 @@ TEST(StepOnCudaBits, SparseStepsGiveTheSameInEveryPlan) {
       for (const std::int64_t budget : {3, 4}) {
         NumericsChoice choice{.compute = compute, .kv_gradient_dtype = pages};
         choice.sparse.budgets = {budget, budget == 3 ? SparseLayers::kNone : 6};
-        choice.sparse.selection = {.sinks = 1, .recent = 1, .union_pages = 6, .summary_tokens = 32};
+        choice.sparse.selection = {.sinks = 1,
+                                   .recent = 1,
+                                   .union_pages = 6,
+                                   .summary_tokens = 32,
+                                   .summary = Summary::kOutliers};
         const auto first = gradients_on_gpu(c, *weights, {256, 128, 1}, choice);
         for (const Plan& plan : {Plan{256, 128, 1}, Plan{256, 128, 2}, Plan{256, 128, 3},
                                  Plan{256, 128, 5}, Plan{256, 128, 1, true}})

@@ -2,10 +2,9 @@
 
 A recall document is text (bytes are tokens 0 to 255, none of them a target) in which pairs of a key and a value (one
 token each) take the place of some characters. Where a key comes again, its value is a target: the model has to find a
-place where the pair was before. How pairs come again is the document's kind (KINDS):
-  quotes   passages of text with many pairs come again word for word;
-  records  many pairs that were close together are asked for together, in another order and among other text;
-  facts    each pair comes again alone.
+place where the pair was before. Kinds of documents (KINDS):
+  facts   each pair comes again alone, among text that has nothing to do with where it was;
+  quotes  passages of text with many pairs come again word for word.
 A text document is text alone, and its characters are targets.
 Everything is drawn from seeds; the text is the only input.
 """
@@ -19,10 +18,10 @@ import os
 import random
 import struct
 
-KINDS = ("quotes", "records", "facts")
+KINDS = ("facts", "quotes")
 KEYS, VALUES = 256, 32
 FIRST_KEY, FIRST_VALUE = 256, 256 + KEYS
-PASSAGE_PAIRS = 16  # pairs of a quote or a record
+PASSAGE_PAIRS = 16  # pairs of a quote
 VOCABULARY = 576  # a multiple of 64
 EMBEDDING = 0.5  # deviation
 
@@ -104,9 +103,7 @@ def training_recall(text, length, numbers, spacings):
     spacing = round(math.exp(numbers.uniform(*map(math.log, spacings))))
     if numbers.random() < 0.5:
         kind = numbers.choice(KINDS if length >= 4 * PASSAGE_PAIRS * spacing else ("facts",))
-        if kind != "facts":
-            return held_passages(piece(text, length, numbers), numbers, PASSAGE_PAIRS * spacing, 2, kind == "quotes")[:2]
-        return held_facts(piece(text, length, numbers), numbers, 2 * spacing, 2)[:2]
+        return held(kind, piece(text, length, numbers), numbers, spacing, PASSAGE_PAIRS * spacing, 2)[:2]
     tokens, mask = tokens_of(piece(text, length, numbers)), bytearray(length)
     at_all = places(length, spacing, numbers)
     events = len(at_all)
@@ -138,8 +135,15 @@ def training_recall(text, length, numbers, spacings):
     return tokens, mask
 
 
+def held(kind, text, numbers, spacing, passage, near):
+    """A document as they are held out: pairs come twice, at least `near` tokens apart, one in `spacing` tokens or in
+    quotes of `passage` tokens. Gives also (place of the target, distance)."""
+    if kind == "quotes":
+        return held_quotes(text, numbers, passage, near)
+    return held_facts(text, numbers, 2 * spacing, near)
+
+
 def held_facts(text, numbers, spacing, near):
-    """Every key comes twice, with at least `near` tokens between. Gives also (place of the target, distance)."""
     length = len(text)
     count = min(KEYS, length // spacing)
     free = places(length, spacing // 2, numbers)
@@ -158,7 +162,7 @@ def held_facts(text, numbers, spacing, near):
 
 def two_places(free, near, numbers):
     """Takes two, at least `near` apart, the earlier one first; None if there seem to be none."""
-    for _ in range(200):
+    for _ in range(50):
         if len(free) < 2:
             break
         first, again = sorted(numbers.sample(free, 2))
@@ -169,34 +173,21 @@ def two_places(free, near, numbers):
     return None
 
 
-def held_passages(text, numbers, passage, near, word_for_word):
-    """Passages of `passage` tokens with PASSAGE_PAIRS pairs, each of them twice: quotes, or records."""
+def held_quotes(text, numbers, passage, near):
     length, room = len(text), passage + passage // 4
     free = [begin + numbers.randrange(room - passage + 1) for begin in range(0, length - room + 1, room)]
     tokens, mask, asked = tokens_of(text), bytearray(length), []
     keys = numbers.sample(range(KEYS), KEYS)
-    spacing = passage // PASSAGE_PAIRS
     while len(keys) >= PASSAGE_PAIRS:
         twice = two_places(free, near, numbers)
         if twice is None:
             break
         first, again = twice
-        pairs = [(keys.pop(), numbers.randrange(VALUES)) for _ in range(PASSAGE_PAIRS)]
-        where = {}
-        for (key, value), at in zip(pairs, places(passage, spacing, numbers)):
-            where[key] = first + at
-            tokens[first + at], tokens[first + at + 1] = FIRST_KEY + key, FIRST_VALUE + value
-        if word_for_word:
-            tokens[again:again + passage] = tokens[first:first + passage]
-            targets = [again + at - first for at in where.values()]
-        else:
-            numbers.shuffle(pairs)
-            targets = [again + at for at in places(passage, spacing, numbers)]
-            for (key, value), at in zip(pairs, targets):
-                tokens[at], tokens[at + 1] = FIRST_KEY + key, FIRST_VALUE + value
-        for at in targets:
-            mask[at + 1] = 1
-            asked.append((at + 1, at - where[tokens[at] - FIRST_KEY]))
+        for at in places(passage, passage // PASSAGE_PAIRS, numbers):
+            tokens[first + at], tokens[first + at + 1] = FIRST_KEY + keys.pop(), FIRST_VALUE + numbers.randrange(VALUES)
+            mask[again + at + 1] = 1
+            asked.append((again + at + 1, again - first))
+        tokens[again:again + passage] = tokens[first:first + passage]
     return tokens, mask, asked
 
 

@@ -44,8 +44,8 @@ def table(head, rows):
 def setting_text(setting, sizes):
     if setting["kind"] == "dense":
         return ["dense", "", "", ""]
-    return [f"1/{setting['share']}", setting["scoring"], str(sizes["summaries"][setting["summary"]]),
-            f"{setting['forced'][0]}, {setting['forced'][1]}"]
+    summary = " of ".join(map(str, sizes["summaries"][setting["summary"]]))
+    return [f"1/{setting['share']}", setting["scoring"], summary, f"{setting['forced'][0]}, {setting['forced'][1]}"]
 
 
 def same(a, b):
@@ -99,29 +99,29 @@ def recall_columns(results, sizes, model, kind, group):
 def main_table(results, sizes, model):
     texts, cosines = groups(results, "text-"), groups(results, "cosine-")
     rows = []
-    for group in of_model(results, "quotes", model):
+    for group in of_model(results, "facts", model):
         text = next((by_context(g) for g in texts if same(g[0], group[0])), {})
-        row = setting_text(group[0]["setting"], sizes) + recall_columns(results, sizes, model, "quotes", group)
+        row = setting_text(group[0]["setting"], sizes) + recall_columns(results, sizes, model, "facts", group)
         row += [f"{text[context]['loss']:.4f}" if context in text else "" for context in sizes["contexts"]]
-        for part in ("quotes", "text"):
+        for part in ("facts", "text"):
             match = [c for g in cosines for c in g if same(c, group[0]) and c["part"] == part]
             row.append(f"{match[0]['dense']['groups']['all']['cosine']:.4f}" if match else "")
         rows.append(row)
     names = [short(context) for context in sizes["contexts"]]
-    head = ["budget", "scoring", "keys per mean", "sinks, recent", *(f"quotes {n}" for n in names),
-            *(f"text loss {n}" for n in names), f"gradient cosine {names[0]}, quotes", "text"]
+    head = ["budget", "scoring", "summary", "sinks, recent", *(f"facts {n}" for n in names),
+            *(f"text loss {n}" for n in names), f"gradient cosine {names[0]}, facts", "text"]
     return table(head, rows)
 
 
 def other_table(results, sizes, model):
     """Recall of the other kinds."""
-    kinds = [kind for kind in ("records", "facts") if of_model(results, kind, model)]
+    kinds = [kind for kind in ("quotes",) if of_model(results, kind, model)]
     if not kinds:
         return ""
     rows = [setting_text(group[0]["setting"], sizes) +
             [column for kind in kinds for column in recall_columns(results, sizes, model, kind, group)]
             for group in of_model(results, kinds[0], model)]
-    return "\n" + table(["budget", "scoring", "keys per mean", "sinks, recent"] +
+    return "\n" + table(["budget", "scoring", "summary", "sinks, recent"] +
                         [f"{kind} {short(context)}" for kind in kinds for context in sizes["contexts"]], rows)
 
 
@@ -133,19 +133,19 @@ def detail_table(results, sizes, model, kind, columns):
     chosen = sorted((group for group in chosen if group), key=order)
     if not chosen:
         return ""
-    head = ["budget", "scoring", "keys per mean", "sinks, recent"] + [name for name, _ in columns(chosen[0][0])]
+    head = ["budget", "scoring", "summary", "sinks, recent"] + [name for name, _ in columns(chosen[0][0])]
     return table(head, [setting_text(g[0]["setting"], sizes) + [figure for _, figure in columns(g[0])] for g in chosen])
 
 
 def detail_tables(results, sizes, model):
     longest = short(sizes["contexts"][-1])
-    far = detail_table(results, sizes, model, "quotes-", lambda r: [
+    far = detail_table(results, sizes, model, "facts-", lambda r: [
         (short(int(low)), f"{100 * bin['sure']:.1f}%") for low, bin in r["sure_by_distance"].items()])
     place = detail_table(results, sizes, model, "text-", lambda r: [
         (str(i + 1), f"{x:.4f}" if x is not None else "") for i, x in enumerate(r["loss_by_eighth"])])
     text = ""
     if far:
-        text += (f"\nRecall of quotes at {longest} by distance in tokens, each column up to twice its number (answers with a "
+        text += (f"\nRecall of facts at {longest} by distance in tokens, each column up to twice its number (answers with a "
                  f"probability over one half):\n\n{far}")
     if place:
         text += f"\nLoss of text at {longest} by position, in eighths of the context:\n\n{place}"
@@ -168,13 +168,13 @@ def os_name(path):
 
 
 def markdown(results, sizes):
-    evaluated = [g for g in groups(results, "quotes-") if g[0]["setting"]["kind"] == "sparse"]
+    evaluated = [g for g in groups(results, "facts-") if g[0]["setting"]["kind"] == "sparse"]
     models = sorted({g[0]["model"] for g in evaluated}, key=lambda name: (name.startswith("tuned-"), name))
     text = "Training:\n\n" + training_table(results)
     for model in models:
         counts = {r["context"]: r["targets"] for g in evaluated for r in g if r["model"] == model}
         asked = ", ".join(f"{counts[c]} at {short(c)}" for c in sizes["contexts"] if c in counts)
-        text += (f"\nModel {model}: recall (in brackets: as a share of dense) of quotes ({asked}), loss of text; chunks "
+        text += (f"\nModel {model}: recall (in brackets: as a share of dense) of facts ({asked}), loss of text; chunks "
                  f"of {sizes['chunk']}, pages of {sizes['page']}:\n\n")
         text += main_table(results, sizes, model) + other_table(results, sizes, model)
         text += detail_tables(results, sizes, model)
@@ -188,7 +188,7 @@ def what_is_left(names, sizes, needed):
     trained = sorted(name[6:-5] for name in names if name.startswith("train-"))
     last = sizes["stages"][-1]["name"]
     ends = tuple(f"-{context}-" for context in sizes["contexts"])
-    parts = ("quotes", "records", "facts", "text")
+    parts = ("facts", "quotes", "text")
     begins = tuple(f"{part}-{model}" for part in parts for model in (f"{last}.", "tuned-"))
     done = sum(1 for name in names if name.endswith(".json") and (
         name.startswith("cosine-") or (name.startswith(begins) and any(end in name for end in ends))))

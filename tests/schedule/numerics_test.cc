@@ -19,7 +19,7 @@ NumericsRecord example() {
   record.kernels = "OpenBLAS 0.3.21 Haswell";
   record.choices = {{"a product", "7f 3"}};
   record.sparse.budgets = {64, SparseLayers::kNone};
-  record.sparse.selection = {2, 3, 400, 32, Scoring::kOomb};
+  record.sparse.selection = {2, 3, 400, 32, Summary::kOutliers, Scoring::kOomb};
   return record;
 }
 

@@ -60,6 +60,8 @@ class Configuration:
         s["attention.budget"] = random.randint(3, 6)
         s["attention.union_pages"] = s["attention.budget"] + random.choice([0, 3, 100])
         s["attention.summary_tokens"] = s["training.page"] // random.choice([1, 2, 4])
+        if s["attention.summary_tokens"] < s["training.page"]:
+            s["attention.summary"] = random.choice(["means", "outliers"])
         s["attention.scoring"] = random.choice(["mass", "mass", "oomb"])
 
     def choose_model(self, random, fixtures, s):

@@ -57,6 +57,21 @@ TEST(AttentionChoice, TheSummaryIsAtMostAPage) {
       48);
 }
 
+TEST(AttentionChoice, OutliersNeedRoomForThem) {
+  ModelConfig config = model({0});
+  const auto summary_tokens = [&](std::optional<std::int64_t> tokens) {
+    return apply_attention({.kind = "sparse", .summary = "outliers", .summary_tokens = tokens},
+                           attention_keys(), 128, config)
+        .selection.summary_tokens;
+  };
+  EXPECT_EQ(summary_tokens({}), 32);
+  EXPECT_EQ(summary_tokens(64), 64);
+  EXPECT_THROW(summary_tokens(128), Error);
+  EXPECT_THROW(apply_attention({.kind = "sparse", .summary = "medians"}, attention_keys(), 128,
+                               config),
+               Error);
+}
+
 TEST(AttentionChoice, BudgetZeroNeedsNoForcedPages) {
   ModelConfig config = model({0});
   EXPECT_TRUE(apply_attention({.kind = "sparse", .budget = 0, .sinks = 0, .recent = 0},

@@ -35,6 +35,21 @@ inline std::set<std::int64_t> best(const std::vector<double>& score,
   return {among.begin(), among.end()};
 }
 
+// Squared distances of keys of a head from their mean; by position, zero for others.
+inline std::vector<double> distances(const Rows& k, std::int64_t head,
+                                     const std::vector<std::int64_t>& keys) {
+  std::vector<double> far(static_cast<std::size_t>(keys.back() + 1));
+  for (std::int64_t c = 0; c < k.C; ++c) {
+    double mean = 0;
+    for (const std::int64_t t : keys) mean += k.at(t, head, c) / static_cast<double>(keys.size());
+    for (const std::int64_t t : keys) {
+      const double x = k.at(t, head, c) - mean;
+      far[static_cast<std::size_t>(t)] += x * x;
+    }
+  }
+  return far;
+}
+
 // The earlier pages of each query page of the sequence. `starts[t]`: where t's document began.
 inline std::vector<std::set<std::int64_t>> select_pages(const SelectionProblem& p,
                                                         std::int64_t budget, const Rows& q,
@@ -45,18 +60,36 @@ inline std::vector<std::set<std::int64_t>> select_pages(const SelectionProblem& 
   const std::int64_t P = p.page_tokens, group = q.heads / k.heads, block = how.summary_tokens;
   const double scale = 1.0 / std::sqrt(static_cast<double>(q.C));
   const auto start = [&](std::int64_t t) { return starts[static_cast<std::size_t>(t)]; };
-  // The product of a query (summed over `heads` of them) with the best mean of a page.
+  // The product of a query (summed over `heads` of them) with the mean of some keys.
+  const auto product_with = [&](std::int64_t t, std::int64_t head, std::int64_t heads,
+                                const std::vector<std::int64_t>& keys) {
+    double sum = 0;
+    for (const std::int64_t s : keys)
+      for (std::int64_t h = head; h < head + heads; ++h)
+        for (std::int64_t c = 0; c < q.C; ++c) sum += q.at(t, h, c) * k.at(s, head / group, c);
+    return sum / static_cast<double>(keys.size()) * scale;
+  };
+  // The product of a query with the best vector of a page's summary.
   const auto product = [&](std::int64_t t, std::int64_t head, std::int64_t heads, std::int64_t page,
                            std::int64_t first_key) {
     double top = -INFINITY;
+    if (how.summary == Summary::kOutliers) {
+      std::vector<std::int64_t> others;
+      for (std::int64_t s = std::max(page * P, start((page + 1) * P - 1)); s < (page + 1) * P; ++s)
+        others.push_back(s);
+      const std::set<std::int64_t> far =
+          best(distances(k, head / group, others), others,
+               std::min(P / block - 1, std::ssize(others) - 1));
+      for (const std::int64_t s : far) top = std::max(top, product_with(t, head, heads, {s}));
+      std::erase_if(others, [&](std::int64_t s) { return far.contains(s); });
+      return std::max(top, product_with(t, head, heads, others));
+    }
     for (std::int64_t begin = page * P; begin < (page + 1) * P; begin += block) {
       if (begin + block <= first_key) continue;
-      double sum = 0;
-      const std::int64_t first = std::max(begin, start((page + 1) * P - 1));
-      for (std::int64_t s = first; s < begin + block; ++s)
-        for (std::int64_t h = head; h < head + heads; ++h)
-          for (std::int64_t c = 0; c < q.C; ++c) sum += q.at(t, h, c) * k.at(s, head / group, c);
-      top = std::max(top, sum / static_cast<double>(begin + block - first) * scale);
+      std::vector<std::int64_t> keys;
+      for (std::int64_t s = std::max(begin, start((page + 1) * P - 1)); s < begin + block; ++s)
+        keys.push_back(s);
+      top = std::max(top, product_with(t, head, heads, keys));
     }
     return top;
   };

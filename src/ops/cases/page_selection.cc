@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 
 #include "ops/cases/registry.h"
@@ -16,6 +17,7 @@ std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 struct Summaries {
   std::int64_t pages, P, K, C, means;
   DType dtype = DType::kF32;
+  Summary summary = Summary::kMeans;
   // The pages' first rows that count: a document begins within every third page.
   std::vector<std::int32_t> first_rows() const {
     std::vector<std::int32_t> rows;
@@ -24,10 +26,43 @@ struct Summaries {
     return rows;
   }
   std::string label() const {
-    return fmt::format("pages={} P={} K={} C={} means={}{}", pages, P, K, C, means,
+    return fmt::format("pages={} P={} K={} C={} means={}{}{}", pages, P, K, C, means,
+                       summary == Summary::kMeans ? "" : " outliers",
                        dtype == DType::kF32 ? "" : " in BF16");
   }
 };
+
+void outliers_reference(const Summaries& a, const std::vector<std::int32_t>& slots, Values& v) {
+  const std::vector<std::int32_t> rows = a.first_rows();
+  for (std::int64_t i = 0; i < a.pages * a.K; ++i) {
+    const std::int64_t page = i / a.K, head = i % a.K, first = rows[index(page)];
+    const auto key = [&](std::int64_t t, std::int64_t c) {
+      return v["pool"][index(((slots[index(page + 1)] * a.P + t) * 2 * a.K + head) * a.C + c)];
+    };
+    const auto mean = [&](std::int64_t c, const std::vector<std::int64_t>& of) {
+      double sum = 0;
+      for (const std::int64_t t : of) sum += key(t, c);
+      return sum / static_cast<double>(of.size());
+    };
+    std::vector<std::int64_t> all, others;
+    for (std::int64_t t = first; t < a.P; ++t) all.push_back(t);
+    std::vector<double> far(index(a.P));
+    for (std::int64_t c = 0; c < a.C; ++c)
+      for (const std::int64_t t : all)
+        far[index(t)] += (key(t, c) - mean(c, all)) * (key(t, c) - mean(c, all));
+    std::vector<std::int64_t> outliers = all;
+    std::stable_sort(outliers.begin(), outliers.end(),
+                     [&](std::int64_t x, std::int64_t y) { return far[index(x)] > far[index(y)]; });
+    outliers.resize(index(std::min(a.means - 1, std::ssize(all) - 1)));
+    std::sort(outliers.begin(), outliers.end());
+    std::set_difference(all.begin(), all.end(), outliers.begin(), outliers.end(),
+                        std::back_inserter(others));
+    for (std::int64_t s = 0; s < a.means; ++s)
+      for (std::int64_t c = 0; c < a.C; ++c)
+        v["summaries"][index(((page * a.means + s) * a.K + head) * a.C + c)] =
+            s < std::ssize(outliers) ? key(outliers[index(s)], c) : mean(c, others);
+  }
+}
 
 Problem summaries_problem(const Summaries& a) {
   Problem p;
@@ -44,10 +79,12 @@ Problem summaries_problem(const Summaries& a) {
                              .first_page = 1,
                              .pages = a.pages,
                              .means = a.means,
+                             .summary = a.summary,
                              .first_row = rows.data(),
                              .summaries_MKC = v("summaries")});
   };
   p.reference = [a, slots, rows = a.first_rows()](Values& v) {
+    if (a.summary == Summary::kOutliers) return outliers_reference(a, slots, v);
     const std::int64_t row = a.K * a.C, block = a.P / a.means;
     for (std::int64_t i = 0; i < a.pages; ++i)
       for (std::int64_t s = 0; s < a.means; ++s)
@@ -240,7 +277,11 @@ std::vector<OpCase> page_selection_cases() {
       choice{"choose_pages", {}, {}};
   for (Summaries a :
        {Summaries{1, 16, 1, 2, 1}, Summaries{5, 16, 2, 8, 4}, Summaries{3, 48, 3, 6, 3},
-        Summaries{4, 128, 2, 64, 4}, Summaries{7, 128, 4, 128, 1}}) {
+        Summaries{4, 128, 2, 64, 4}, Summaries{7, 128, 4, 128, 1},
+        Summaries{5, 16, 2, 8, 2, DType::kF32, Summary::kOutliers},
+        Summaries{4, 16, 1, 5, 16, DType::kF32, Summary::kOutliers},  // fewer keys than vectors
+        Summaries{6, 128, 2, 64, 4, DType::kF32, Summary::kOutliers},
+        Summaries{3, 384, 4, 128, 2, DType::kF32, Summary::kOutliers}}) {
     summaries.tests.push_back({a.label(), [a] { return summaries_problem(a); }});
     a.dtype = DType::kBF16;
     summaries.tests16.push_back({a.label(), [a] { return summaries_problem(a); }});
@@ -289,9 +330,13 @@ std::vector<OpCase> page_selection_cases() {
     choice.benchmarks.push_back({a.label(), [a] { return choice_problem(a); }});
     choice.benchmarks16.push_back({a.label(), [a] { return choice_problem(a); }});
   }
-  const Summaries here{8, 128, 2, 64, 1}, s{32, 128, 4, 128, 1, DType::kBF16};
-  summaries.benchmarks.push_back({here.label(), [here] { return summaries_problem(here); }});
-  summaries.benchmarks16.push_back({s.label(), [s] { return summaries_problem(s); }});
+  for (const Summary summary : {Summary::kMeans, Summary::kOutliers}) {
+    const std::int64_t means = summary == Summary::kMeans ? 1 : 4;
+    const Summaries here{8, 128, 2, 64, means, DType::kF32, summary},
+        s{32, 128, 4, 128, means, DType::kBF16, summary};
+    summaries.benchmarks.push_back({here.label(), [here] { return summaries_problem(here); }});
+    summaries.benchmarks16.push_back({s.label(), [s] { return summaries_problem(s); }});
+  }
   return {summaries, scores, choice};
 }
 

@@ -9,6 +9,7 @@ namespace longstride::ops {
 void check(const Stream&, const SummarizePages& a) {
   LS_CHECK(a.means > 0 && a.kv.page_tokens % a.means == 0, "{} means of a page of {}", a.means,
            a.kv.page_tokens);
+  LS_CHECK(a.summary == Summary::kMeans || a.means > 1, "outliers in {} vectors", a.means);
   LS_CHECK(a.summaries_MKC.shape() == Shape({a.pages * a.means, a.kv.kv_heads, a.kv.head_size}) &&
                a.summaries_MKC.dtype() == a.kv.dtype,
            "summaries {} of {} pages", a.summaries_MKC.shape().to_string(), a.pages);

@@ -7,6 +7,9 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/thread_pool.h"
@@ -114,8 +117,7 @@ class QueryPageScores {
                    .c = scratch_.scores_MN,
                    .ldc = stride});
     // Means of other documents' keys in the first page.
-    const std::int64_t hidden =
-        first == 0 ? a_.seen.first % a_.page_tokens / (a_.page_tokens / S) : 0;
+    const std::int64_t hidden = first == 0 ? a_.hidden_means() : 0;
     for (std::int64_t t = 0; t < queries_; ++t) {
       float* row = scratch_.scores_MN + t * stride;
       std::fill_n(row, hidden, kHidden);
@@ -166,9 +168,55 @@ std::int64_t write_list(const ChoosePages& a, std::span<const std::int32_t> midd
   return n;
 }
 
+// The sum over keys [first, end) that are not in `without`, times 1 / (their number).
+void mean_of_keys(const float* keys, std::int64_t stride, std::int64_t C, std::int64_t first,
+                  std::int64_t end, std::span<const std::int64_t> without, float* mean) {
+  std::fill_n(mean, C, 0.0f);
+  for (std::int64_t t = first; t < end; ++t)
+    if (std::find(without.begin(), without.end(), t) == without.end())
+      for (std::int64_t c = 0; c < C; ++c) mean[c] += keys[t * stride + c];
+  const float inverse = 1.0f / static_cast<float>(end - first - std::ssize(without));
+  for (std::int64_t c = 0; c < C; ++c) mean[c] *= inverse;
+}
+
+void summarize_by_outliers(const SummarizePages& a) {
+  const std::int64_t P = a.kv.page_tokens, K = a.kv.kv_heads, C = a.kv.head_size,
+                     stride = a.kv.token_stride();
+  parallel_for(a.pages * K, [&](std::int64_t i) {
+    const std::int64_t page = i / K, head = i % K, first = a.first_row[page];
+    const float* keys =
+        reinterpret_cast<const float*>(a.kv.plane(a.first_page + page, 0)) + head * C;
+    const auto vector = [&](std::int64_t s) {
+      return a.summaries_MKC.as<float>() + ((page * a.means + s) * K + head) * C;
+    };
+    float* const mean = vector(a.means - 1);
+    mean_of_keys(keys, stride, C, first, P, {}, mean);
+    std::vector<std::pair<float, std::int64_t>> far;  // (minus the squared distance, key)
+    for (std::int64_t t = first; t < P; ++t) {
+      float sum = 0;
+      for (std::int64_t c = 0; c < C; ++c) {
+        const float difference = keys[t * stride + c] - mean[c];
+        sum += difference * difference;
+      }
+      far.emplace_back(-sum, t);
+    }
+    const std::int64_t outliers = std::min(a.means - 1, P - first - 1);
+    std::partial_sort(far.begin(), far.begin() + outliers, far.end());
+    std::vector<std::int64_t> chosen;
+    for (std::int64_t s = 0; s < outliers; ++s)
+      chosen.push_back(far[static_cast<std::size_t>(s)].second);
+    std::sort(chosen.begin(), chosen.end());
+    for (std::int64_t s = 0; s < outliers; ++s)
+      std::copy_n(keys + chosen[static_cast<std::size_t>(s)] * stride, C, vector(s));
+    mean_of_keys(keys, stride, C, first, P, chosen, mean);
+    for (std::int64_t s = outliers; s < a.means - 1; ++s) std::copy_n(mean, C, vector(s));
+  });
+}
+
 }  // namespace
 
 void summarize_pages(Stream&, const SummarizePages& a) {
+  if (a.summary == Summary::kOutliers) return summarize_by_outliers(a);
   const std::int64_t P = a.kv.page_tokens, block = P / a.means, row = a.kv.row_elements();
   parallel_for(a.pages, [&](std::int64_t i) {
     const float* keys = reinterpret_cast<const float*>(a.kv.plane(a.first_page + i, 0));

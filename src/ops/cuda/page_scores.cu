@@ -74,7 +74,7 @@ void page_scores(Stream& stream, const PageScores& a) {
   w.C = static_cast<int>(C);
   w.per_query = static_cast<int>(per_query);
   w.page_rows = static_cast<int>(a.page_tokens * per_query);
-  w.hidden = static_cast<int>(a.seen.first % a.page_tokens / (a.page_tokens / a.means));
+  w.hidden = static_cast<int>(a.hidden_means());
   w.scale_log2 = a.scale * kLog2E;
   w.query_stride = H * C;
   w.head_stride = group * C;
