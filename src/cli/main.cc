@@ -63,8 +63,9 @@ void add_sparse_options(CLI::App& command, AttentionChoice& choice) {
   command
       .add_option(
           "--scoring", choice.scoring,
-          "sparse: mass (attention weights of every head) or oomb (of every group of heads)")
-      ->check(CLI::IsMember({"mass", "oomb"}))
+          "sparse: mass (attention weights of every head, summed), focus (their fourth powers) or "
+          "oomb (weights of every group of heads)")
+      ->check(CLI::IsMember({"mass", "focus", "oomb"}))
       ->capture_default_str();
 }
 

@@ -10,7 +10,14 @@ namespace {
 
 std::string_view word_of(Determinism d) { return d == Determinism::kExact ? "exact" : "fast"; }
 
-std::string_view word_of(Scoring s) { return s == Scoring::kMass ? "mass" : "oomb"; }
+std::string_view word_of(Scoring s) {
+  switch (s) {
+    case Scoring::kMass: return "mass";
+    case Scoring::kFocus: return "focus";
+    case Scoring::kOomb: return "oomb";
+  }
+  return "";
+}
 
 std::string_view word_of(Summary s) { return s == Summary::kMeans ? "means" : "outliers"; }
 
@@ -23,7 +30,7 @@ std::optional<Determinism> determinism_of_word(std::string_view word) {
 }
 
 std::optional<Scoring> scoring_of_word(std::string_view word) {
-  for (const Scoring s : {Scoring::kMass, Scoring::kOomb})
+  for (const Scoring s : {Scoring::kMass, Scoring::kFocus, Scoring::kOomb})
     if (word_of(s) == word) return s;
   return std::nullopt;
 }

@@ -39,7 +39,7 @@ struct NumericsRecord {
 
 // "exact" or "fast"; nothing for another word.
 std::optional<Determinism> determinism_of_word(std::string_view word);
-// "mass" or "oomb"; nothing for another word.
+// "mass", "focus" or "oomb"; nothing for another word.
 std::optional<Scoring> scoring_of_word(std::string_view word);
 // "means" or "outliers"; nothing for another word.
 std::optional<Summary> summary_of_word(std::string_view word);

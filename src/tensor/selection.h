@@ -11,9 +11,13 @@ namespace longstride {
 // with the vectors of the page's summary, of which the best counts; a softmax over pages makes
 // weights of them.
 enum class Scoring : std::uint8_t {
-  kMass,  // weights per query head, summed over heads and queries
-  kOomb,  // queries are summed over the heads of a group first: one weight per KV head
+  kMass,   // weights per query head, summed over heads and queries
+  kFocus,  // their fourth powers, summed: a page that one query needs counts more than one that
+           // many glance at
+  kOomb,   // queries are summed over the heads of a group first: one weight per KV head
 };
+// The power of a weight in the sum, itself a power of 2.
+constexpr int weight_power(Scoring scoring) { return scoring == Scoring::kFocus ? 4 : 1; }
 
 // What stands for the keys of a page when it is scored.
 enum class Summary : std::uint8_t {

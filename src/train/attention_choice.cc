@@ -154,7 +154,7 @@ SparseLayers apply_attention(const AttentionChoice& choice, const AttentionNames
                       .summary = *summary};
   const std::optional<Scoring> scoring = scoring_of_word(choice.scoring);
   if (!scoring)
-    throw Error(fmt::format("{} is '{}'", names.scoring, choice.scoring), "choose mass or oomb");
+    throw Error(fmt::format("{} is '{}'", names.scoring, choice.scoring), "choose mass, focus or oomb");
   sparse.selection.scoring = *scoring;
   config.windows.clear();
   for (const LayerAttention& layer : layers) {

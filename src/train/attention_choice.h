@@ -22,7 +22,7 @@ struct AttentionChoice {
   std::int64_t sinks = 1, recent = 2, union_pages = 512;
   std::string summary = "means";                    // or "outliers"
   std::optional<std::int64_t> summary_tokens = {};  // without it, see default_summary_tokens
-  std::string scoring = "mass";                     // or "oomb"
+  std::string scoring = "mass";                     // or "focus", "oomb"
 
   bool operator==(const AttentionChoice&) const = default;
 };

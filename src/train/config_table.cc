@@ -143,9 +143,10 @@ const std::vector<ConfigKey>& table() {
        LS_FIELD(attention.summary_tokens), count_from(1), kOptional,
        "the page, at most 128; a quarter of it for outliers"},
       {"attention", "scoring", Type::kChoice,
-       "How pages are scored. mass: attention weights of every head, summed. oomb: the same with "
-       "the queries of a group of heads summed first.",
-       LS_FIELD(attention.scoring), one_of({"mass", "oomb"})},
+       "How pages are scored. mass: attention weights of every head, summed. focus: their fourth "
+       "powers, so that a page that one query needs comes before one that many glance at. oomb: "
+       "as mass, with the queries of a group of heads summed first.",
+       LS_FIELD(attention.scoring), one_of({"mass", "focus", "oomb"})},
       {"optimizer", "learning_rate", Type::kNumber, "Peak learning rate.",
        LS_FIELD(optimizer.learning_rate), over(0)},
       {"optimizer", "beta1", Type::kNumber, "Decay of the first moment.", LS_FIELD(optimizer.beta1),

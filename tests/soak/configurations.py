@@ -62,7 +62,7 @@ class Configuration:
         s["attention.summary_tokens"] = s["training.page"] // random.choice([1, 2, 4])
         if s["attention.summary_tokens"] < s["training.page"]:
             s["attention.summary"] = random.choice(["means", "outliers"])
-        s["attention.scoring"] = random.choice(["mass", "mass", "oomb"])
+        s["attention.scoring"] = random.choice(["mass", "focus", "oomb"])
 
     def choose_model(self, random, fixtures, s):
         """The vocabulary."""

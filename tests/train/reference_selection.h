@@ -116,7 +116,8 @@ inline std::vector<std::set<std::int64_t>> select_pages(const SelectionProblem& 
           const double sum = std::accumulate(w.begin(), w.end(), 0.0);
           for (std::int64_t page = first; page < end; ++page)
             score[static_cast<std::size_t>(page)] +=
-                w[static_cast<std::size_t>(page - first)] / sum;
+                std::pow(w[static_cast<std::size_t>(page - first)] / sum,
+                         weight_power(how.scoring));
         }
       for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += score[i];
     }

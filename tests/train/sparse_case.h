@@ -24,7 +24,7 @@ inline SparseCase sparse_case(std::uint64_t seed) {
   s.sinks = pick({0, 1, 2});
   s.recent = pick({0, 1, 2});
   s.summary_tokens = c.page / pick({1, 2, 4});
-  s.scoring = random.below(3) == 0 ? Scoring::kOomb : Scoring::kMass;
+  s.scoring = static_cast<Scoring>(random.below(3));
   if (s.summary_tokens < c.page && random.below(2) == 0) s.summary = Summary::kOutliers;
   std::int64_t largest = s.forced();
   for (std::int64_t l = 0; l < c.config.layers; ++l) {

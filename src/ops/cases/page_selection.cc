@@ -121,7 +121,9 @@ struct Scores {
   std::string label() const {
     return fmt::format("T={} H={} K={} C={} P={} means={} begin={} first={} queries={}{}{}{}", T, H,
                        K, C, P, means, begin, first, seen().queries,
-                       scoring == Scoring::kMass ? "" : " oomb",
+                       scoring == Scoring::kMass    ? ""
+                       : scoring == Scoring::kFocus ? " focus"
+                                                    : " oomb",
                        dtype == DType::kF32 ? "" : " in BF16", magnitude == 1 ? "" : " sharp");
   }
 };
@@ -155,7 +157,8 @@ Problem scores_problem(const Scores& a) {
   Problem p;
   p.input("q", a.dtype, {a.T, a.H, a.C}, a.magnitude);
   p.input("summaries", a.dtype, {a.begin / a.P * a.means, a.K, a.C}, a.magnitude);
-  p.output("scores", DType::kF32, {a.query_pages(), a.candidates()}, 1e-5);
+  p.output("scores", DType::kF32, {a.query_pages(), a.candidates()},
+           1e-5 * weight_power(a.scoring));
   p.scratch("scratch",
             [a](const Stream& stream) { return page_scores_scratch_elements(stream, a.shape()); });
   p.run = [a](Stream& stream, const Bound& v) {
@@ -173,16 +176,16 @@ Problem scores_problem(const Scores& a) {
   p.reference = [a](Values& v) {
     std::vector<double>& scores = v["scores"];
     std::fill(scores.begin(), scores.end(), 0.0);
-    const std::int64_t heads = a.scoring == Scoring::kMass ? 1 : a.H / a.K;
+    const std::int64_t heads = a.scoring == Scoring::kOomb ? a.H / a.K : 1;
     for (std::int64_t t = 0; t < a.seen().queries; ++t)
       for (std::int64_t h = 0; h < a.H; h += heads) {
         const std::vector<double> w = weights(a, v, t, h, heads);
         for (std::size_t i = 0; i < w.size(); ++i)
-          scores[index(t / a.P * a.candidates()) + i] += w[i];
+          scores[index(t / a.P * a.candidates()) + i] += std::pow(w[i], weight_power(a.scoring));
       }
   };
   p.flops = 2.0 * static_cast<double>(a.seen().queries) *
-            static_cast<double>((a.scoring == Scoring::kMass ? a.H : a.K) * a.C) *
+            static_cast<double>((a.scoring == Scoring::kOomb ? a.K : a.H) * a.C) *
             static_cast<double>(a.candidates() * a.means);
   return p;
 }
@@ -286,7 +289,7 @@ std::vector<OpCase> page_selection_cases() {
     a.dtype = DType::kBF16;
     summaries.tests16.push_back({a.label(), [a] { return summaries_problem(a); }});
   }
-  for (const Scoring scoring : {Scoring::kMass, Scoring::kOomb}) {
+  for (const Scoring scoring : {Scoring::kMass, Scoring::kFocus, Scoring::kOomb}) {
     for (Scores a : {Scores{1, 1, 1, 2, 16, 1, 16}, Scores{37, 6, 2, 8, 16, 1, 64},
                      Scores{40, 4, 1, 16, 16, 4, 96, 0, 33}, Scores{64, 3, 3, 16, 32, 2, 320, 77},
                      Scores{50, 5, 1, 8, 16, 16, 160, 39, 17}}) {

@@ -43,6 +43,15 @@ LS_SIMD_CLONES void add_weights(const float* scores, std::int64_t n, float maxim
   for (std::int64_t i = 0; i < n; ++i) weights[i] += exp2_approx(scores[i] - maximum) * inverse;
 }
 
+LS_SIMD_CLONES void add_fourth_powers(const float* scores, std::int64_t n, float maximum,
+                                      float inverse, float* weights) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float w = exp2_approx(scores[i] - maximum) * inverse;
+    weights[i] += w * w * (w * w);
+  }
+}
+
 // Per thread: rows of q, scores and a transposed block of means, and a row's maximum and sum.
 struct ScoreScratch {
   float *q_MC, *scores_MN, *panel_CN, *maximum_M, *sum_M;
@@ -74,7 +83,7 @@ class QueryPageScores {
   void run() {
     std::fill_n(scores_N_, a_.candidates(), 0.0f);
     const std::int64_t H = a_.q_THC.dim(1), K = a_.summaries_MKC.dim(1), group = H / K;
-    if (a_.scoring == Scoring::kMass) {
+    if (a_.scoring != Scoring::kOomb) {
       for (std::int64_t h = 0; h < H; ++h) {
         gather_rows(a_.q_THC, first_query_, queries_, h, 1, scratch_.q_MC);
         add_head(h / group);
@@ -142,8 +151,9 @@ class QueryPageScores {
       // A single block is still there.
       if (N > block_pages_) score_block(kv_head, first, pages);
       for (std::int64_t t = 0; t < queries_; ++t)
-        add_weights(scratch_.scores_MN + t * stride, pages, scratch_.maximum_M[t],
-                    1.0f / scratch_.sum_M[t], scores_N_ + first);
+        (weight_power(a_.scoring) == 4 ? add_fourth_powers : add_weights)(
+            scratch_.scores_MN + t * stride, pages, scratch_.maximum_M[t],
+            1.0f / scratch_.sum_M[t], scores_N_ + first);
     }
   }
 

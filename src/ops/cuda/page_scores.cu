@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 std::int64_t page_scores_scratch_elements(const PageScoresShape& s) {
-  if (s.scoring == Scoring::kMass) return sums_elements(s.tokens * s.query_heads);
+  if (s.scoring != Scoring::kOomb) return sums_elements(s.tokens * s.query_heads);
   const std::int64_t rows = s.tokens * s.kv_heads;
   return sums_elements(rows) + floats_for(rows * kSumParts * s.head_size, DType::kBF16);
 }
@@ -75,6 +75,7 @@ void page_scores(Stream& stream, const PageScores& a) {
   w.per_query = static_cast<int>(per_query);
   w.page_rows = static_cast<int>(a.page_tokens * per_query);
   w.hidden = static_cast<int>(a.hidden_means());
+  w.power = weight_power(a.scoring);
   w.scale_log2 = a.scale * kLog2E;
   w.query_stride = H * C;
   w.head_stride = group * C;

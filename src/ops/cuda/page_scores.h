@@ -21,6 +21,7 @@ struct PageScoresWork {
   int per_query = 1, page_rows = 0;  // rows of a query, of a query page
   int hidden = 0;                    // the first means of page 0 that do not count, fewer than S
   int splits = 1, split_pages = 0;
+  int power = 1;  // of a weight in a score, a power of 2
   float scale_log2 = 1.0f;
   std::int64_t query_stride = 0, head_stride = 0;  // elements of q from query to query, KV head
   std::int64_t scores_stride = 0;
@@ -28,7 +29,8 @@ struct PageScoresWork {
                                 // r % per_query * C
   const void* means = nullptr;  // [N * S][K][C]
   float2* parts = nullptr;      // [splits][K][R]: reference, sum; unused with one split
-  float2* stats = nullptr;      // [K][R]: reference, 1 / sum
+  float2* stats = nullptr;      // [K][R]: reference, 1 / sum, for the power of a weight: `power`
+                                // times the one, the other to the power of it
   float* scores_QN = nullptr;
 };
 

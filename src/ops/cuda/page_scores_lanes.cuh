@@ -89,7 +89,7 @@ struct LaneSums {
     const float total = lanes_sum<4>(sum[m][half] * exp2_approximate(mine - common));
     if (threadIdx.x % 4 != 0 || row >= w.R) return;
     if (w.splits == 1)
-      w.stats[std::int64_t{kv_head} * w.R + row] = make_float2(common, 1.0f / total);
+      w.stats[std::int64_t{kv_head} * w.R + row] = weight_stats(common, total, w.power);
     else
       w.parts[(std::int64_t{split} * w.K + kv_head) * w.R + row] = make_float2(common, total);
   }

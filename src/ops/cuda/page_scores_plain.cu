@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "device/cuda/check.h"
-#include "ops/cuda/page_scores.h"
+#include "ops/cuda/page_scores_tiles.cuh"
 #include "ops/cuda/vector_access.cuh"
 
 namespace longstride::ops::cuda {
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(kThreads)
   // A thread without pages has a reference of -infinity and adds 0.
   float sums[1] = {sum * exp2f(reference - largest)};
   block_sum(sums, total);
-  if (thread == 0) w.stats[blockIdx.x] = make_float2(largest, 1.0f / sums[0]);
+  if (thread == 0) w.stats[blockIdx.x] = weight_stats(largest, sums[0], w.power);
 }
 
 template <class E>
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kThreads)
       const int r = first_row + i;
       const float2 stats = w.stats[std::int64_t{kv_head} * w.R + r];
       const float score = page_score<E>(w, means, Row<E>(w, heads, kv_head, r), kv_head, page);
-      sum[0] += exp2f(score - stats.x) * stats.y;
+      sum[0] += exp2f(score * static_cast<float>(w.power) - stats.x) * stats.y;
     }
   block_sum(sum, total);
   if (threadIdx.x == 0) w.scores_QN[query_page * w.scores_stride + page] = sum[0];

@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kAttentionThreads, Tiles::kBlocks)
 
 constexpr int kMergeThreads = 256;
 __global__ void __launch_bounds__(kMergeThreads)
-    merge_kernel(int splits, std::int64_t rows, const float2* __restrict__ sums,
+    merge_kernel(int splits, std::int64_t rows, int power, const float2* __restrict__ sums,
                  float2* __restrict__ stats) {
   const std::int64_t i = std::int64_t{blockIdx.x} * kMergeThreads + threadIdx.x;
   if (i >= rows) return;
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(kMergeThreads)
 #pragma unroll
   for (int split = 0; split < kMaxPageSplits; ++split)
     if (split < splits) sum += parts[split].y * exp2_approximate(parts[split].x - reference);
-  stats[i] = make_float2(reference, 1.0f / sum);
+  stats[i] = weight_stats(reference, sum, power);
 }
 
 }  // namespace
@@ -129,7 +129,7 @@ void merge_page_sums(cudaStream_t stream, const PageScoresWork& w) {
   if (w.splits == 1) return;
   const std::int64_t rows = std::int64_t{w.K} * w.R;
   merge_kernel<<<grid_size(ceil_div(rows, kMergeThreads)), kMergeThreads, 0, stream>>>(
-      w.splits, rows, w.parts, w.stats);
+      w.splits, rows, w.power, w.parts, w.stats);
   LS_CUDA_LAUNCHED();
 }
 

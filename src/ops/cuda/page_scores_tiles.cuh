@@ -10,6 +10,13 @@
 
 namespace longstride::ops::cuda {
 
+// What the second pass needs of a row, see PageScoresWork::stats.
+__device__ __forceinline__ float2 weight_stats(float reference, float sum, int power) {
+  float inverse = 1.0f / sum;
+  for (int p = 1; p < power; p *= 2) inverse *= inverse;
+  return make_float2(reference * static_cast<float>(power), inverse);
+}
+
 struct SourceRow {
   const bf16* from;  // valid memory, even if not present
   bool present;

@@ -194,6 +194,7 @@ __global__ void __launch_bounds__(Tiles::kThreads, 1)
     return memory + Tiles::kStats + stage * Tiles::kStatsBytes + half * kHalf * 8 + lane % 4 * 16;
   };
 
+  const float scale = w.scale_log2 * static_cast<float>(w.power);
   Fragment left[kC / 16];
   float sum[2] = {}, first[8][4], second[8][4];  // halves of a tile
   int stage = 0;
@@ -218,20 +219,20 @@ __global__ void __launch_bounds__(Tiles::kThreads, 1)
     start_products<kC, kTile>(left, tile, first);
     wait_for_products(first);
     start_products<kC, kTile>(left, tile + kHalf * 128, second);
-    add_weights<kS>(first, stats_of(stage, 0), w.scale_log2, lane, sum);
+    add_weights<kS>(first, stats_of(stage, 0), scale, lane, sum);
     wait_for_products(second);
     for (int row = first_row + kTile; row < end_row; row += kTile) {
       const int before = stage;
       stage = (stage + 1) % kStages;
       tile = begin_tile(kv_head, row);
       start_products<kC, kTile>(left, tile, first);
-      add_weights<kS>(second, stats_of(before, 1), w.scale_log2, lane, sum);
+      add_weights<kS>(second, stats_of(before, 1), scale, lane, sum);
       wait_for_products(first);
       start_products<kC, kTile>(left, tile + kHalf * 128, second);
-      add_weights<kS>(first, stats_of(stage, 0), w.scale_log2, lane, sum);
+      add_weights<kS>(first, stats_of(stage, 0), scale, lane, sum);
       wait_for_products(second);
     }
-    add_weights<kS>(second, stats_of(stage, 1), w.scale_log2, lane, sum);
+    add_weights<kS>(second, stats_of(stage, 1), scale, lane, sum);
     stage = (stage + 1) % kStages;
   }
 

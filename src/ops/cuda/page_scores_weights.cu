@@ -72,6 +72,7 @@ __global__ void __launch_bounds__(kAttentionThreads, Tiles::kBlocks)
     copy_stats<Tiles::kTile>(w, kv_head, first, end_row, thread, to + Tiles::kStats);
   };
 
+  const float scale = w.scale_log2 * static_cast<float>(w.power);
   float sum[kLanePages] = {};
   load_means(0);
   load_queries(0, first_row, 0);
@@ -110,7 +111,7 @@ __global__ void __launch_bounds__(kAttentionThreads, Tiles::kBlocks)
 #pragma unroll
               for (int j = p * kS + 1; j < (p + 1) * kS; ++j)
                 best = fmaxf(best, s[j / 2][n][j % 2 * 2 + i]);
-              sum[p] = fmaf(exp2_approximate(fmaf(best, w.scale_log2, -reference[i])), inverse[i],
+              sum[p] = fmaf(exp2_approximate(fmaf(best, scale, -reference[i])), inverse[i],
                             sum[p]);
             }
         }
