@@ -161,7 +161,8 @@ BenchShape shape_of(const StepBenchOptions& o) {
   if (o.attention != "dense" && !o.sparse.layers.empty())
     throw Error(fmt::format("both --attention {} and --attention-layers", o.attention),
                 "leave one of them out");
-  SparseLayers sparse = apply_sparse_options(choice, parse_size(o.page, "--page"), config);
+  SparseLayers sparse = apply_sparse_options(choice, parse_size(o.page, "--page"),
+                                             parse_size(o.context, "--context"), config);
   return {std::move(config), std::move(sparse)};
 }
 

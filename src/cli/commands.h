@@ -26,7 +26,7 @@ void add_numerics_options(CLI::App& command, NumericsChoice& choice);
 void add_sparse_options(CLI::App& command, AttentionChoice& choice);
 // As apply_attention, and throws Error for options that would have no effect.
 SparseLayers apply_sparse_options(const AttentionChoice& choice, std::int64_t page_tokens,
-                                  ModelConfig& config);
+                                  std::int64_t context, ModelConfig& config);
 // Adds `--device`, checked; "auto" by default.
 void add_device_option(CLI::App& command, std::string& device);
 

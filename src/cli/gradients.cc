@@ -160,11 +160,11 @@ int gradients(const Options& o) {
   if (!o.losses.empty()) check_output("--losses", o.losses, o.model);
   const std::unique_ptr<Device> device = make_device(o.device);
   ModelConfig config = model.config();
+  const Sample sample = read_sequence(o, config.vocabulary);
   const SparseLayers sparse =
-      apply_sparse_options(o.attention, parse_size(o.page, "--page"), config);
+      apply_sparse_options(o.attention, parse_size(o.page, "--page"), sample.size(), config);
   if (!o.lists.empty()) check_lists_output(o.lists, sparse, o.model);
   if (!o.picture.empty()) check_picture_output(o.picture, sparse);
-  const Sample sample = read_sequence(o, config.vocabulary);
   if (o.keep_chunks < 1)
     throw Error(fmt::format("--keep-chunks is {}", o.keep_chunks),
                 "at least the last chunk is kept: give 1 or more");

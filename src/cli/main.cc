@@ -58,7 +58,7 @@ void add_sparse_options(CLI::App& command, AttentionChoice& choice) {
   command
       .add_option("--summary-tokens", choice.summary_tokens,
                   "sparse: keys per vector of a page's summary; without it the page, at most 128, "
-                  "for outliers a quarter of it")
+                  "for outliers a quarter of it, beyond 256K tokens half of it")
       ->check(CLI::PositiveNumber);
   command
       .add_option(
@@ -70,8 +70,8 @@ void add_sparse_options(CLI::App& command, AttentionChoice& choice) {
 }
 
 SparseLayers apply_sparse_options(const AttentionChoice& choice, std::int64_t page_tokens,
-                                  ModelConfig& config) {
-  SparseLayers sparse = apply_attention(choice, attention_options(), page_tokens, config);
+                                  std::int64_t context, ModelConfig& config) {
+  SparseLayers sparse = apply_attention(choice, attention_options(), page_tokens, context, config);
   if (!sparse.any() && chooses_selection(choice))
     throw Error("options of sparse attention without sparse layers", "add --attention sparse");
   return sparse;

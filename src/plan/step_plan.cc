@@ -11,14 +11,15 @@
 namespace longstride {
 namespace {
 
-// Runs an episode's tasks on shapes alone.
+// Runs an episode's tasks on shapes alone. Some tensors are as large as the `longest` sequence needs
+// them, whatever the layout.
 WorkspaceTrace record(const Episode& episode, const RunnerContext& context,
-                      const SequenceLayout& layout) {
+                      const SequenceLayout& layout, const SequenceLayout& longest) {
   Workspace workspace;
   ShapesPages pages(layout.page_tokens);
   ChunkRunner runner(context, workspace, pages);
   const std::vector<std::int32_t> zeros(static_cast<std::size_t>(layout.tokens));
-  runner.reserve(layout);
+  runner.reserve(longest);
   workspace.start_recording();
   runner.begin_sequence(layout, {zeros, zeros, layout.document_starts}, 1.0f);
   for (const Task& task : episode.tasks) runner.run(task);
@@ -26,9 +27,9 @@ WorkspaceTrace record(const Episode& episode, const RunnerContext& context,
 }
 
 PlacedEpisode place(const Episode& episode, const RunnerContext& context,
-                    const SequenceLayout& layout) {
+                    const SequenceLayout& layout, const SequenceLayout& longest) {
   PlacedEpisode placed;
-  placed.trace = record(episode, context, layout);
+  placed.trace = record(episode, context, layout, longest);
   placed.placement = place_greedy(placed.trace);
   const std::string wrong = check_placement(placed.trace, placed.placement);
   LS_CHECK(wrong.empty(), "{}", wrong);
@@ -132,12 +133,15 @@ void StepPlanner::place_episodes(const Device& runs_on, const ModelConfig& confi
                               .retained = retained,
                               .summaries = summaries};
   // Only sizes matter here, so every chunk counts as full, up to the whole sequence.
-  const auto place_all = [&](const StepSchedule& schedule, SequenceLayout layout) {
+  const auto full = [](SequenceLayout layout) {
     if (layout.chunks() > 1) layout.tokens = layout.chunks() * layout.chunk_tokens;
+    return layout;
+  };
+  const auto place_all = [&](const StepSchedule& schedule, const SequenceLayout& layout) {
     for (const Episode& episode : schedule.episodes) {
       EpisodeShape shape = shape_of(episode);
       if (!without_pages_.episodes.contains(shape))
-        without_pages_.episodes.emplace(std::move(shape), place(episode, context, layout));
+        without_pages_.episodes.emplace(std::move(shape), place(episode, context, full(layout), full(layout_)));
     }
   };
   place_all(schedule_, layout_);

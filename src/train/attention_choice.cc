@@ -97,10 +97,13 @@ void check_selection(const Selection& s, std::int64_t budget, std::int64_t page_
                 fmt::format("choose {} {} or less", names.summary_tokens, page_tokens / 2));
 }
 
-// One mean of at most 128 keys, or three outliers and a mean.
-std::int64_t default_summary_tokens(Summary summary, std::int64_t page_tokens) {
+// One mean of at most 128 keys; or three outliers and the mean of the others, and in long contexts,
+// where scoring all pages takes long, one outlier. docs/sparse.md has the reasons.
+std::int64_t default_summary_tokens(Summary summary, std::int64_t page_tokens,
+                                    std::int64_t context) {
+  constexpr std::int64_t kLong = 256 * 1024;
   const std::int64_t most = std::min<std::int64_t>(128, page_tokens);
-  return summary == Summary::kMeans ? most : most / 4;
+  return summary == Summary::kMeans ? most : context <= kLong ? most / 4 : most / 2;
 }
 
 }  // namespace
@@ -127,7 +130,7 @@ bool chooses_selection(const AttentionChoice& choice) {
 }
 
 SparseLayers apply_attention(const AttentionChoice& choice, const AttentionNames& names,
-                             std::int64_t page_tokens, ModelConfig& config) {
+                             std::int64_t page_tokens, std::int64_t context, ModelConfig& config) {
   std::vector<LayerAttention> layers = Pattern(choice, names).parse();
   const auto count = static_cast<std::size_t>(config.layers);
   if (!layers.empty() && (layers.size() > count || count % layers.size() != 0))
@@ -150,7 +153,7 @@ SparseLayers apply_attention(const AttentionChoice& choice, const AttentionNames
                       .recent = choice.recent,
                       .union_pages = choice.union_pages,
                       .summary_tokens = choice.summary_tokens.value_or(
-                          default_summary_tokens(*summary, page_tokens)),
+                          default_summary_tokens(*summary, page_tokens, context)),
                       .summary = *summary};
   const std::optional<Scoring> scoring = scoring_of_word(choice.scoring);
   if (!scoring)

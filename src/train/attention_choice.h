@@ -20,9 +20,9 @@ struct AttentionChoice {
   std::vector<std::string> layers = {};
   std::int64_t budget = 64;  // of "sparse" without a number
   std::int64_t sinks = 1, recent = 2, union_pages = 512;
-  std::string summary = "means";                    // or "outliers"
+  std::string summary = "outliers";                 // or "means"
   std::optional<std::int64_t> summary_tokens = {};  // without it, see default_summary_tokens
-  std::string scoring = "mass";                     // or "focus", "oomb"
+  std::string scoring = "focus";                    // or "mass", "oomb"
 
   bool operator==(const AttentionChoice&) const = default;
 };
@@ -39,7 +39,7 @@ const AttentionNames& attention_options();
 // pattern that is not understood or does not fit the model, and for numbers that contradict each
 // other.
 SparseLayers apply_attention(const AttentionChoice& choice, const AttentionNames& names,
-                             std::int64_t page_tokens, ModelConfig& config);
+                             std::int64_t page_tokens, std::int64_t context, ModelConfig& config);
 
 // Whether settings of sparse layers differ from their defaults: without sparse layers they would
 // have no effect.

@@ -136,17 +136,17 @@ const std::vector<ConfigKey>& table() {
        "What stands for a page's keys when pages are selected. means: means of consecutive keys. "
        "outliers: the keys that are farthest from the page's mean, as they are, and the mean of "
        "the others; they find single tokens.",
-       LS_FIELD(attention.summary), one_of({"means", "outliers"})},
+       LS_FIELD(attention.summary), one_of({"outliers", "means"})},
       {"attention", "summary_tokens", Type::kInteger,
        "Keys per vector of a page's summary, a divisor of the page: fewer find more, and take more "
        "memory and time.",
        LS_FIELD(attention.summary_tokens), count_from(1), kOptional,
-       "the page, at most 128; a quarter of it for outliers"},
+       "the page, at most 128; for outliers a quarter of it, beyond 256K tokens half of it"},
       {"attention", "scoring", Type::kChoice,
        "How pages are scored. mass: attention weights of every head, summed. focus: their fourth "
        "powers, so that a page that one query needs comes before one that many glance at. oomb: "
        "as mass, with the queries of a group of heads summed first.",
-       LS_FIELD(attention.scoring), one_of({"mass", "focus", "oomb"})},
+       LS_FIELD(attention.scoring), one_of({"focus", "mass", "oomb"})},
       {"optimizer", "learning_rate", Type::kNumber, "Peak learning rate.",
        LS_FIELD(optimizer.learning_rate), over(0)},
       {"optimizer", "beta1", Type::kNumber, "Decay of the first moment.", LS_FIELD(optimizer.beta1),

@@ -128,7 +128,7 @@ def other_table(results, sizes, model):
 def detail_table(results, sizes, model, kind, columns):
     """At the longest context, with the default scoring and forced pages; `columns` gives (name, figure) of a result."""
     chosen = [[r for r in group if r["context"] == sizes["contexts"][-1]] for group in groups(results, kind)
-              if group[0]["model"] == model and group[0]["setting"].get("scoring", "mass") == "mass"
+              if group[0]["model"] == model and group[0]["setting"].get("scoring", "focus") == "focus"
               and group[0]["setting"].get("forced") != [0, 0]]
     chosen = sorted((group for group in chosen if group), key=order)
     if not chosen:

@@ -27,13 +27,13 @@ std::vector<std::vector<std::int64_t>> lists_of(const SelectedLists& selected, s
 
 SparseOutcome run(Device& device, const SparseCase& c, const ParameterSet& weights,
                   std::int64_t keep_chunks, bool rebuild_feed_forward = false,
-                  bool wavefront = true) {
+                  bool wavefront = true, std::int64_t longest = 0) {
   SparseOutcome out;
   out.gradients = std::make_unique<ParameterSet>(device, c.config, DType::kF32, "gradients");
   StepRunner runner =
       planned_runner(c.config, weights, *out.gradients,
                      choose_numerics(device, c.config, c.chunk, c.page, {.sparse = c.sparse}),
-                     {.max_tokens = static_cast<std::int64_t>(c.tokens.size()),
+                     {.max_tokens = std::max(std::ssize(c.tokens), longest),
                       .keep_chunks = keep_chunks,
                       .within_episode = within_episode(rebuild_feed_forward),
                       .packed = c.document_starts.size() > 1,
@@ -55,6 +55,23 @@ SparseOutcome run(Device& device, const SparseCase& c, const ParameterSet& weigh
   EXPECT_EQ(runner.store().kv_pool().in_use(), 0);
   EXPECT_EQ(runner.store().gradient_pool().in_use(), 0);
   return out;
+}
+
+// Tensors of the selection are as large as the longest sequence needs them.
+TEST(StepSparse, TheSameInARunnerForLongerSequences) {
+  const auto device = make_cpu_device();
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    SCOPED_TRACE(seed);
+    const SparseCase c = sparse_case(seed);
+    const auto weights = gentle_weights(*device, c.config, seed);
+    for (const std::int64_t keep_chunks : {1, 100}) {
+      const SparseOutcome alone = run(*device, c, *weights, keep_chunks),
+                          shorter = run(*device, c, *weights, keep_chunks, false, true,
+                                        4 * std::ssize(c.tokens));
+      EXPECT_TRUE(same_bits(*shorter.gradients, *alone.gradients));
+      EXPECT_EQ(shorter.lists, alone.lists);
+    }
+  }
 }
 
 TEST(StepSparse, LikeTheReference) {
