@@ -22,7 +22,7 @@ namespace longstride::ops {
 struct SummarizePages {
   PagesView kv;
   std::int64_t first_page = 0, pages = 0;
-  std::int64_t means = 1;                   // S, a divisor of P
+  std::int64_t means = 1;  // S, a divisor of P
   Summary summary = Summary::kMeans;
   const std::int32_t* first_row = nullptr;  // [pages], on the host: a page's first key that counts
   View summaries_MKC;  // =, M = pages * S: rows of these pages, in the type of the pages

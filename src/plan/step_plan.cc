@@ -11,8 +11,8 @@
 namespace longstride {
 namespace {
 
-// Runs an episode's tasks on shapes alone. Some tensors are as large as the `longest` sequence needs
-// them, whatever the layout.
+// Runs an episode's tasks on shapes alone. Some tensors are as large as the `longest` sequence
+// needs them, whatever the layout.
 WorkspaceTrace record(const Episode& episode, const RunnerContext& context,
                       const SequenceLayout& layout, const SequenceLayout& longest) {
   Workspace workspace;
@@ -141,7 +141,8 @@ void StepPlanner::place_episodes(const Device& runs_on, const ModelConfig& confi
     for (const Episode& episode : schedule.episodes) {
       EpisodeShape shape = shape_of(episode);
       if (!without_pages_.episodes.contains(shape))
-        without_pages_.episodes.emplace(std::move(shape), place(episode, context, full(layout), full(layout_)));
+        without_pages_.episodes.emplace(std::move(shape),
+                                        place(episode, context, full(layout), full(layout_)));
     }
   };
   place_all(schedule_, layout_);

@@ -12,9 +12,12 @@ std::string_view word_of(Determinism d) { return d == Determinism::kExact ? "exa
 
 std::string_view word_of(Scoring s) {
   switch (s) {
-    case Scoring::kMass: return "mass";
-    case Scoring::kFocus: return "focus";
-    case Scoring::kOomb: return "oomb";
+    case Scoring::kMass:
+      return "mass";
+    case Scoring::kFocus:
+      return "focus";
+    case Scoring::kOomb:
+      return "oomb";
   }
   return "";
 }

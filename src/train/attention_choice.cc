@@ -110,15 +110,16 @@ std::int64_t default_summary_tokens(Summary summary, std::int64_t page_tokens,
 
 const AttentionNames& attention_keys() {
   static const AttentionNames names{
-      "attention.kind",   "attention.layers",      "attention.budget",         "attention.sinks",
-      "attention.recent", "attention.union_pages", "attention.summary", "attention.summary_tokens", "attention.scoring"};
+      "attention.kind",    "attention.layers",         "attention.budget",
+      "attention.sinks",   "attention.recent",         "attention.union_pages",
+      "attention.summary", "attention.summary_tokens", "attention.scoring"};
   return names;
 }
 
 const AttentionNames& attention_options() {
-  static const AttentionNames names{"--attention",      "--attention-layers", "--budget",
-                                    "--sinks",          "--recent",           "--union",
-                                    "--summary", "--summary-tokens", "--scoring"};
+  static const AttentionNames names{"--attention", "--attention-layers", "--budget",
+                                    "--sinks",     "--recent",           "--union",
+                                    "--summary",   "--summary-tokens",   "--scoring"};
   return names;
 }
 
@@ -157,7 +158,8 @@ SparseLayers apply_attention(const AttentionChoice& choice, const AttentionNames
                       .summary = *summary};
   const std::optional<Scoring> scoring = scoring_of_word(choice.scoring);
   if (!scoring)
-    throw Error(fmt::format("{} is '{}'", names.scoring, choice.scoring), "choose mass, focus or oomb");
+    throw Error(fmt::format("{} is '{}'", names.scoring, choice.scoring),
+                "choose mass, focus or oomb");
   sparse.selection.scoring = *scoring;
   config.windows.clear();
   for (const LayerAttention& layer : layers) {

@@ -45,9 +45,8 @@ RunPlan plan_run(const TrainConfig& config, Device& device, std::optional<Resume
   plan.config = config;
   plan.model = resume ? open_model_source(resume->directory) : open_model_source(config.model);
   plan.resume = std::move(resume);
-  SparseLayers sparse =
-      apply_attention(config.attention, attention_keys(), config.training.page,
-                      config.training.context, plan.model.config);
+  SparseLayers sparse = apply_attention(config.attention, attention_keys(), config.training.page,
+                                        config.training.context, plan.model.config);
   if (!sparse.any() && chooses_selection(config.attention))
     log_warning(
         "[attention] has settings of sparse layers, and no layer is sparse: they have no "

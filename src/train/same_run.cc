@@ -15,29 +15,19 @@ namespace longstride {
 namespace {
 
 // Settings that decide what the run computes.
-constexpr std::pair<const char*, const char*> kFixedKeys[] = {{"model", "preset"},
-                                                              {"model", "dtype"},
-                                                              {"model", "window"},
-                                                              {"data", "format"},
-                                                              {"data", "document_token"},
-                                                              {"data", "pack"},
-                                                              {"data", "shuffle"},
-                                                              {"training", "context"},
-                                                              {"training", "chunk"},
-                                                              {"training", "page"},
-                                                              {"training", "seed"},
-                                                              {"numerics", "compute"},
-                                                              {"numerics", "determinism"},
-                                                              {"numerics", "kv_gradient_dtype"},
-                                                              {"attention", "kind"},
-                                                              {"attention", "layers"},
-                                                              {"attention", "budget"},
-                                                              {"attention", "sinks"},
-                                                              {"attention", "recent"},
-                                                              {"attention", "union_pages"},
-                                                              {"attention", "summary"},
-                                                              {"attention", "summary_tokens"},
-                                                              {"attention", "scoring"}};
+constexpr std::pair<const char*, const char*> kFixedKeys[] = {
+    {"model", "preset"},         {"model", "dtype"},
+    {"model", "window"},         {"data", "format"},
+    {"data", "document_token"},  {"data", "pack"},
+    {"data", "shuffle"},         {"training", "context"},
+    {"training", "chunk"},       {"training", "page"},
+    {"training", "seed"},        {"numerics", "compute"},
+    {"numerics", "determinism"}, {"numerics", "kv_gradient_dtype"},
+    {"attention", "kind"},       {"attention", "layers"},
+    {"attention", "budget"},     {"attention", "sinks"},
+    {"attention", "recent"},     {"attention", "union_pages"},
+    {"attention", "summary"},    {"attention", "summary_tokens"},
+    {"attention", "scoring"}};
 // Settings that may change although they affect the result; changes are reported.
 constexpr const char* kToldSections[] = {"optimizer", "schedule"};
 constexpr std::pair<const char*, const char*> kToldKeys[] = {{"training", "batch"},

@@ -44,22 +44,23 @@ TEST(AttentionChoice, PatternsReplaceTheModels) {
   EXPECT_EQ(sparse.budgets, (Numbers{9, 9, kNone, 9, 9, kNone}));
   EXPECT_EQ(config.windows, (Numbers{0, 0, 64, 0, 0, 64}));
   config = model({0, 512, 0, 0});
-  EXPECT_EQ(
-      apply_attention({.layers = {"dense", "sparse(33)*2", "dense"}}, attention_keys(), 128, kContext, config)
-          .budgets,
-      (Numbers{kNone, 33, 33, kNone}));
+  EXPECT_EQ(apply_attention({.layers = {"dense", "sparse(33)*2", "dense"}}, attention_keys(), 128,
+                            kContext, config)
+                .budgets,
+            (Numbers{kNone, 33, 33, kNone}));
   EXPECT_EQ(config.windows, (Numbers{0, 0, 0, 0}));
   // No layer is sparse: the numbers of sparse ones do not matter.
   EXPECT_FALSE(
-      apply_attention({.layers = {"dense"}, .budget = 0}, attention_keys(), 128, kContext, config).any());
+      apply_attention({.layers = {"dense"}, .budget = 0}, attention_keys(), 128, kContext, config)
+          .any());
 }
 
 TEST(AttentionChoice, TheSummaryIsAtMostAPage) {
   ModelConfig config = model({0});
-  EXPECT_EQ(
-      apply_attention({.kind = "sparse", .summary = "means"}, attention_keys(), 48, kContext, config)
-          .selection.summary_tokens,
-      48);
+  EXPECT_EQ(apply_attention({.kind = "sparse", .summary = "means"}, attention_keys(), 48, kContext,
+                            config)
+                .selection.summary_tokens,
+            48);
 }
 
 TEST(AttentionChoice, OutliersNeedRoomForThem) {
@@ -76,8 +77,8 @@ TEST(AttentionChoice, OutliersNeedRoomForThem) {
       << "in a long context";
   EXPECT_EQ(summary_tokens(64), 64);
   EXPECT_THROW(summary_tokens(128), Error);
-  EXPECT_THROW(apply_attention({.kind = "sparse", .summary = "medians"}, attention_keys(), 128, kContext,
-                               config),
+  EXPECT_THROW(apply_attention({.kind = "sparse", .summary = "medians"}, attention_keys(), 128,
+                               kContext, config),
                Error);
 }
 
@@ -87,8 +88,8 @@ TEST(AttentionChoice, BudgetZeroNeedsNoForcedPages) {
                               attention_keys(), 128, kContext, config)
                   .any());
   EXPECT_TRUE(says(error_of([&] {
-                     apply_attention({.kind = "sparse", .budget = 0}, attention_keys(), 128, kContext,
-                                     config);
+                     apply_attention({.kind = "sparse", .budget = 0}, attention_keys(), 128,
+                                     kContext, config);
                    }),
                    {"attention.budget is 0", "attention.sinks 1"}));
 }

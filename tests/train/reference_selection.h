@@ -77,9 +77,8 @@ inline std::vector<std::set<std::int64_t>> select_pages(const SelectionProblem& 
       std::vector<std::int64_t> others;
       for (std::int64_t s = std::max(page * P, start((page + 1) * P - 1)); s < (page + 1) * P; ++s)
         others.push_back(s);
-      const std::set<std::int64_t> far =
-          best(distances(k, head / group, others), others,
-               std::min(P / block - 1, std::ssize(others) - 1));
+      const std::set<std::int64_t> far = best(distances(k, head / group, others), others,
+                                              std::min(P / block - 1, std::ssize(others) - 1));
       for (const std::int64_t s : far) top = std::max(top, product_with(t, head, heads, {s}));
       std::erase_if(others, [&](std::int64_t s) { return far.contains(s); });
       return std::max(top, product_with(t, head, heads, others));
@@ -115,9 +114,8 @@ inline std::vector<std::set<std::int64_t>> select_pages(const SelectionProblem& 
             w.push_back(std::exp(product(t, h, heads, page, first_key)));
           const double sum = std::accumulate(w.begin(), w.end(), 0.0);
           for (std::int64_t page = first; page < end; ++page)
-            score[static_cast<std::size_t>(page)] +=
-                std::pow(w[static_cast<std::size_t>(page - first)] / sum,
-                         weight_power(how.scoring));
+            score[static_cast<std::size_t>(page)] += std::pow(
+                w[static_cast<std::size_t>(page - first)] / sum, weight_power(how.scoring));
         }
       for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += score[i];
     }

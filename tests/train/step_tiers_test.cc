@@ -27,9 +27,11 @@ NumericsChoice sparse_choice_of(std::uint64_t seed, const ModelConfig& config) {
   NumericsChoice choice = choice_of(seed);
   for (std::int64_t l = 0; l < config.layers; ++l)
     choice.sparse.budgets.push_back(l % 2 == 1 && seed % 2 == 1 ? SparseLayers::kNone : 4 + l);
-  choice.sparse.selection = {
-      .sinks = 1, .recent = 1, .union_pages = 9, .summary_tokens = seed % 3 == 0 ? kPage : 4,
-      .summary = seed % 3 == 1 ? Summary::kOutliers : Summary::kMeans};
+  choice.sparse.selection = {.sinks = 1,
+                             .recent = 1,
+                             .union_pages = 9,
+                             .summary_tokens = seed % 3 == 0 ? kPage : 4,
+                             .summary = seed % 3 == 1 ? Summary::kOutliers : Summary::kMeans};
   return choice;
 }
 

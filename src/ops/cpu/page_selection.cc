@@ -152,8 +152,8 @@ class QueryPageScores {
       if (N > block_pages_) score_block(kv_head, first, pages);
       for (std::int64_t t = 0; t < queries_; ++t)
         (weight_power(a_.scoring) == 4 ? add_fourth_powers : add_weights)(
-            scratch_.scores_MN + t * stride, pages, scratch_.maximum_M[t],
-            1.0f / scratch_.sum_M[t], scores_N_ + first);
+            scratch_.scores_MN + t * stride, pages, scratch_.maximum_M[t], 1.0f / scratch_.sum_M[t],
+            scores_N_ + first);
     }
   }
 

@@ -130,24 +130,30 @@ __global__ void __launch_bounds__(Tiles::kThreads, 1)
     if (page + kTilePages < end) load(page + kTilePages, (stage + 1) % kStages);
     return streamed + stage * Tiles::Streamed::kBytes;
   };
-  std::uint32_t tile = begin_tile();
+  wait_for_copies();
+  __syncwarp();
   load_own_rows<Tiles>(own, lane, left);
-  start_products<kC, kTile>(left, tile, first[0]);
-  wait_for_products(first[0]);
-  start_products<kC, kTile>(left, tile + kHalf * 128, second[0]);
-  sums.add(w.scale_log2, end - page, first);
-  wait_for_products(second[0]);
-  for (page += kTilePages; page < end; page += kTilePages) {
-    stage = (stage + 1) % kStages;
-    tile = begin_tile();
+#pragma unroll
+  for (int n = 0; n < 8; ++n)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) second[0][n][i] = -INFINITY;  // of no tile yet
+  // Multiplies a tile and adds up the second half of the one before and its own first half, of
+  // which `pages` exist.
+  const auto add_tile = [&](int pages) {
+    const std::uint32_t tile = begin_tile();
     start_products<kC, kTile>(left, tile, first[0]);
-    sums.add(w.scale_log2, kHalf / kS, second);  // the tile before is full
+    sums.add(w.scale_log2, kHalf / kS, second);
+    compute_now(fminf(sums.sum[0][0], sums.sum[0][1]));
     wait_for_products(first[0]);
     start_products<kC, kTile>(left, tile + kHalf * 128, second[0]);
-    sums.add(w.scale_log2, end - page, first);
+    sums.add(w.scale_log2, pages, first);
+    compute_now(fminf(sums.sum[0][0], sums.sum[0][1]));
     wait_for_products(second[0]);
-  }
-  sums.add(w.scale_log2, end - page + kTilePages - kHalf / kS, second);
+  };
+  for (; page + kTilePages < end; page += kTilePages, stage = (stage + 1) % kStages)
+    add_tile(kHalf / kS);
+  add_tile(end - page);
+  sums.add(w.scale_log2, end - page - kHalf / kS, second);
 #pragma unroll
   for (int half = 0; half < 2; ++half)
     sums.store(w, split, kv_head, own_row + half * 8 + lane / 4, 0, half);
@@ -220,6 +226,7 @@ __global__ void __launch_bounds__(Tiles::kThreads, 1)
     wait_for_products(first);
     start_products<kC, kTile>(left, tile + kHalf * 128, second);
     add_weights<kS>(first, stats_of(stage, 0), scale, lane, sum);
+    compute_now(fminf(sum[0], sum[1]));
     wait_for_products(second);
     for (int row = first_row + kTile; row < end_row; row += kTile) {
       const int before = stage;
@@ -227,9 +234,11 @@ __global__ void __launch_bounds__(Tiles::kThreads, 1)
       tile = begin_tile(kv_head, row);
       start_products<kC, kTile>(left, tile, first);
       add_weights<kS>(second, stats_of(before, 1), scale, lane, sum);
+      compute_now(fminf(sum[0], sum[1]));
       wait_for_products(first);
       start_products<kC, kTile>(left, tile + kHalf * 128, second);
       add_weights<kS>(first, stats_of(stage, 0), scale, lane, sum);
+      compute_now(fminf(sum[0], sum[1]));
       wait_for_products(second);
     }
     add_weights<kS>(second, stats_of(stage, 1), scale, lane, sum);

@@ -111,8 +111,7 @@ __global__ void __launch_bounds__(kAttentionThreads, Tiles::kBlocks)
 #pragma unroll
               for (int j = p * kS + 1; j < (p + 1) * kS; ++j)
                 best = fmaxf(best, s[j / 2][n][j % 2 * 2 + i]);
-              sum[p] = fmaf(exp2_approximate(fmaf(best, scale, -reference[i])), inverse[i],
-                            sum[p]);
+              sum[p] = fmaf(exp2_approximate(fmaf(best, scale, -reference[i])), inverse[i], sum[p]);
             }
         }
       }

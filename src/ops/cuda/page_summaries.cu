@@ -99,8 +99,7 @@ __global__ void __launch_bounds__(kOutlierThreads)
       load_floats<1>(keys + t * stride + c, x);
       sum = fmaf(x[0] - mean_C[c], x[0] - mean_C[c], sum);
     }
-    for (int offset = 16; offset > 0; offset /= 2)
-      sum += __shfl_xor_sync(0xffffffffu, sum, offset);
+    for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
     if (lane == 0) distance_P[t] = sum;
   }
   __syncthreads();
