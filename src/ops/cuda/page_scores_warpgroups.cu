@@ -130,29 +130,30 @@ __global__ void __launch_bounds__(Tiles::kThreads, 1)
     if (page + kTilePages < end) load(page + kTilePages, (stage + 1) % kStages);
     return streamed + stage * Tiles::Streamed::kBytes;
   };
-  wait_for_copies();
-  __syncwarp();
-  load_own_rows<Tiles>(own, lane, left);
-#pragma unroll
-  for (int n = 0; n < 8; ++n)
-#pragma unroll
-    for (int i = 0; i < 4; ++i) second[0][n][i] = -INFINITY;  // of no tile yet
-  // Multiplies a tile and adds up the second half of the one before and its own first half, of
-  // which `pages` exist.
-  const auto add_tile = [&](int pages) {
-    const std::uint32_t tile = begin_tile();
-    start_products<kC, kTile>(left, tile, first[0]);
-    sums.add(w.scale_log2, kHalf / kS, second);
-    compute_now(fminf(sums.sum[0][0], sums.sum[0][1]));
+  // Adds up the first half of a tile, of which `pages` exist, beside the products of the second.
+  const auto add_first = [&](std::uint32_t tile, int pages) {
     wait_for_products(first[0]);
     start_products<kC, kTile>(left, tile + kHalf * 128, second[0]);
     sums.add(w.scale_log2, pages, first);
     compute_now(fminf(sums.sum[0][0], sums.sum[0][1]));
     wait_for_products(second[0]);
   };
-  for (; page + kTilePages < end; page += kTilePages, stage = (stage + 1) % kStages)
-    add_tile(kHalf / kS);
-  add_tile(end - page);
+  // The same for a tile after another, whose second half is added up first.
+  const auto add_next = [&](int pages) {
+    page += kTilePages;
+    stage = (stage + 1) % kStages;
+    const std::uint32_t tile = begin_tile();
+    start_products<kC, kTile>(left, tile, first[0]);
+    sums.add(w.scale_log2, kHalf / kS, second);
+    compute_now(fminf(sums.sum[0][0], sums.sum[0][1]));
+    add_first(tile, pages);
+  };
+  const std::uint32_t tile = begin_tile();
+  load_own_rows<Tiles>(own, lane, left);
+  start_products<kC, kTile>(left, tile, first[0]);
+  add_first(tile, end - page);
+  while (page + 2 * kTilePages < end) add_next(kHalf / kS);  // full tiles
+  if (page + kTilePages < end) add_next(end - page - kTilePages);
   sums.add(w.scale_log2, end - page - kHalf / kS, second);
 #pragma unroll
   for (int half = 0; half < 2; ++half)
