@@ -146,12 +146,13 @@ int bench_step(const StepBenchOptions& o) {
   best.documents = sequence.documents;
   best.baseline_rss = resident_bytes();
   best.own_peak = reset_peak_resident_bytes();
-  const StepPlanner planner =
-      engine.planner(numerics, {.max_tokens = context,
-                                .keep_chunks = o.keep_chunks,
-                                .within_episode = within_episode(o.rebuild_feed_forward),
-                                .packed = sequence.documents.size() > 1});
-  engine.prepare_step(numerics, planner.plan(pages_of(o, planner)));
+  PlannedStep planned = plan_of(o, engine, numerics,
+                                {.max_tokens = context,
+                                 .keep_chunks = o.keep_chunks,
+                                 .within_episode = within_episode(o.rebuild_feed_forward),
+                                 .packed = sequence.documents.size() > 1});
+  best.saved_flops = planned.saved_flops;
+  engine.prepare_step(numerics, std::move(planned.plan));
   warn_of_unused(o, engine.memory());
   best.numerics = to_json(numerics);
   best.numerics["choices"] = engine.choose_kernels();

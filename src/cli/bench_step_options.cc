@@ -10,6 +10,7 @@
 #include "base/sizes.h"
 #include "cli/usage.h"
 #include "model/presets.h"
+#include "plan/retention_choice.h"
 
 namespace longstride::cli {
 namespace {
@@ -58,6 +59,13 @@ void add_shape_options(CLI::App& command, const std::shared_ptr<StepBenchOptions
   command
       .add_option("--keep-chunks", options->keep_chunks, "last chunks that keep their activations")
       ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command
+      .add_option(
+          "--plan", options->plan,
+          "recompute: the backward pass recomputes all activations of earlier chunks; auto: "
+          "those that take longest to recompute stay in the device's memory, as many as fit")
+      ->check(CLI::IsMember({"recompute", "auto"}))
       ->capture_default_str();
   command.add_flag("--rebuild-feed-forward", options->rebuild_feed_forward,
                    "compute gate and up again in the backward pass: less workspace");
@@ -175,6 +183,38 @@ PageBudget pages_of(const StepBenchOptions& o, const StepPlanner& planner) {
   if (pages.disk > 0 && o.disk_path.empty())
     throw Error("--disk-memory without --disk-path", "name a directory on a local disk");
   return pages;
+}
+
+PlannedStep plan_of(const StepBenchOptions& o, const Engine& engine, const NumericsRecord& numerics,
+                    const StepOptions& options) {
+  const auto plan_with = [&](std::vector<Retention> retained) {
+    StepOptions with = options;
+    with.across_episodes = std::move(retained);
+    const StepPlanner planner = engine.planner(numerics, with);
+    return planner.plan(pages_of(o, planner));
+  };
+  StepPlan plan = plan_with({});
+  if (o.plan != "auto") return {std::move(plan)};
+  const Device& device = engine.device();
+  // Libraries take memory at their first call; attention is slower than products of matrices.
+  constexpr std::int64_t kReserve = std::int64_t{2} << 30;
+  constexpr RecomputeRates kRates{.products = 1.3, .attention = 1};
+  const std::int64_t available =
+      device.available_bytes() - (device.shares_host_memory() ? 0 : kReserve);
+  // Retaining changes the workspace: how much is known afterwards.
+  std::int64_t bytes = available - plan.memory.total();
+  for (;;) {
+    const RetentionChoice choice = choose_retention(engine.config(), numerics, plan.layout(),
+                                                    options.keep_chunks, bytes, kRates);
+    plan = plan_with(choice.across_episodes);
+    const std::int64_t excess = plan.memory.total() - available;
+    if (excess <= 0 || choice.bytes == 0) {
+      log_info("plan: {} of activations stay, which saves {:.1f} TFLOP of recomputation",
+               format_bytes(static_cast<double>(choice.bytes)), choice.saved_flops * 1e-12);
+      return {std::move(plan), choice.saved_flops};
+    }
+    bytes = choice.bytes - excess;
+  }
 }
 
 UpdateBench update_of(const StepBenchOptions& o, const StepMemory& step) {

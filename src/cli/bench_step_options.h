@@ -10,6 +10,7 @@
 #include "cli/bench_update.h"
 #include "model/config.h"
 #include "plan/step_plan.h"
+#include "train/engine.h"
 #include "train/step.h"
 
 namespace longstride::cli {
@@ -17,7 +18,7 @@ namespace longstride::cli {
 struct StepBenchOptions {
   std::string preset, context, document, chunk,
       page = "128", attention = "dense", window, dtype, json, device = "auto", page_memory,
-      host_memory, disk_memory, disk_path, optimizer, trace, tokens = "random";
+      host_memory, disk_memory, disk_path, optimizer, trace, tokens = "random", plan = "recompute";
   std::int64_t layers = 0, repeat = 1, keep_chunks = 1, updates = 0;
   bool rebuild_feed_forward = false, profile = false;
   NumericsChoice numerics;
@@ -37,6 +38,13 @@ struct BenchShape {
 };
 BenchShape shape_of(const StepBenchOptions& o);
 PageBudget pages_of(const StepBenchOptions& o, const StepPlanner& planner);
+// The plan of the step. With --plan auto, activations take what it leaves of the device's memory.
+struct PlannedStep {
+  StepPlan plan;
+  double saved_flops = 0;  // of recomputation
+};
+PlannedStep plan_of(const StepBenchOptions& o, const Engine& engine, const NumericsRecord& numerics,
+                    const StepOptions& options);
 // Where the optimizer's state goes, in addition to the pages of the step.
 UpdateBench update_of(const StepBenchOptions& o, const StepMemory& step);
 // Where documents begin in the sequence.

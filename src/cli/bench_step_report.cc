@@ -45,7 +45,8 @@ struct Rates {
 Rates rates_of(const Engine& engine, const StepBenchResult& best) {
   const double model = flops_of(engine.config(), sparse_of(engine.runner().plan()),
                                 document_lengths(best.documents, best.context));
-  const double recomputed = recomputed_flops(engine.config(), engine.runner().plan(), best);
+  const double recomputed = std::max(
+      0.0, recomputed_flops(engine.config(), engine.runner().plan(), best) - best.saved_flops);
   return {model / best.total * 1e-12, (model + recomputed) / best.total * 1e-12};
 }
 
@@ -81,6 +82,7 @@ OrderedJson memory_to_json(Engine& engine, const StepBenchResult& best) {
           {"workspace", m.workspace},
           {"workspace_bound", m.workspace_bound},
           {"page_summaries", m.summaries},
+          {"retained", m.retained},
           {"host_pages", m.host_pages},
           {"disk_pages", m.disk_pages},
           {"moved_out", best.result.moved.out},
@@ -116,9 +118,10 @@ void log_figures(const StepBenchOptions& o, Engine& engine, const StepBenchResul
       rates.hardware_tflops);
   log_info(
       "memory beyond weights and gradients: {} measured, {} planned (KV {}, KV gradients {}, "
-      "workspace {})",
+      "workspace {}{})",
       bytes(step_bytes(engine, best)), bytes(m.total()), bytes(m.kv_pages),
-      bytes(m.kv_gradient_pages), bytes(m.workspace));
+      bytes(m.kv_gradient_pages), bytes(m.workspace),
+      m.retained > 0 ? ", activations " + bytes(m.retained) : "");
   if (const SelectionCounts& selection = best.result.selection; selection.unions > 0)
     log_info(
         "sparse: a chunk attends to {:.0f} different earlier pages in a layer ({} at most), each "

@@ -17,7 +17,8 @@ struct StepBenchResult {
   std::int64_t baseline_rss = 0, peak_rss = 0;
   bool own_peak = false;  // the peak is that of the step alone
   bool traced = false;
-  OrderedJson numerics;  // the record, with the kernels that were chosen
+  double saved_flops = 0;  // of recomputation, by activations that stay
+  OrderedJson numerics;    // the record, with the kernels that were chosen
 };
 
 // Returns the measurements and logs them.

@@ -59,6 +59,24 @@ TEST(BenchStep, PackedDocuments) {
                     {"--document is 1", "at least 2"}));
 }
 
+TEST(BenchStep, ActivationsThatStayChangeNoBit) {
+  const RunDirectory run;
+  const auto figures = [&](const char* plan) {
+    const ProgramResult result = bench_step(run, {"--context", "1K", "--plan", plan});
+    EXPECT_TRUE(ended(result, 0)) << result.err;
+    return Json::parse(result.out);
+  };
+  const Json recomputed = figures("recompute"), planned = figures("auto");
+  EXPECT_EQ(recomputed["memory"]["retained"], 0);
+  EXPECT_GT(planned["memory"]["retained"], 0);
+  EXPECT_EQ(planned["loss"], recomputed["loss"]);
+  EXPECT_EQ(planned["memory"]["planned_step_bytes"].get<std::int64_t>() -
+                planned["memory"]["retained"].get<std::int64_t>(),
+            recomputed["memory"]["planned_step_bytes"].get<std::int64_t>() +
+                planned["memory"]["workspace"].get<std::int64_t>() -
+                recomputed["memory"]["workspace"].get<std::int64_t>());
+}
+
 TEST(BenchStep, ToAFile) {
   const RunDirectory run;
   const ProgramResult result =
