@@ -101,7 +101,7 @@ void check_selection(const Selection& s, std::int64_t budget, std::int64_t page_
 // where scoring all pages takes long, one outlier. docs/sparse.md has the reasons.
 std::int64_t default_summary_tokens(Summary summary, std::int64_t page_tokens,
                                     std::int64_t context) {
-  constexpr std::int64_t kLong = 256 * 1024;
+  constexpr std::int64_t kLong = 1 << 18;
   const std::int64_t most = std::min<std::int64_t>(128, page_tokens);
   return summary == Summary::kMeans ? most : context <= kLong ? most / 4 : most / 2;
 }

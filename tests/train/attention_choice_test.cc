@@ -8,7 +8,7 @@
 namespace longstride {
 namespace {
 
-constexpr std::int64_t kContext = 256 * 1024;
+constexpr std::int64_t kContext = 1 << 18;
 
 ModelConfig model(std::vector<std::int64_t> windows) {
   ModelConfig config;
