@@ -52,8 +52,9 @@ void add_sparse_options(CLI::App& command, AttentionChoice& choice) {
   command
       .add_option("--summary", choice.summary,
                   "sparse: what pages are selected by: means of keys, or outliers: the keys "
-                  "farthest from the page's mean, and the mean of the others")
-      ->check(CLI::IsMember({"means", "outliers"}))
+                  "farthest from the page's mean, and the mean of the others; auto: outliers, or "
+                  "means if --summary-tokens is the page")
+      ->check(CLI::IsMember({"auto", "outliers", "means"}))
       ->capture_default_str();
   command
       .add_option("--summary-tokens", choice.summary_tokens,

@@ -146,10 +146,13 @@ SparseLayers apply_attention(const AttentionChoice& choice, const AttentionNames
           {.window = window,
            .budget = choice.kind == "sparse" && window == 0 ? choice.budget : SparseLayers::kNone});
   SparseLayers sparse;
-  const std::optional<Summary> summary = summary_of_word(choice.summary);
+  const std::optional<Summary> summary = choice.summary != "auto" ? summary_of_word(choice.summary)
+                                         : choice.summary_tokens == page_tokens
+                                             ? Summary::kMeans
+                                             : Summary::kOutliers;
   if (!summary)
     throw Error(fmt::format("{} is '{}'", names.summary, choice.summary),
-                "choose means or outliers");
+                "choose auto, outliers or means");
   sparse.selection = {.sinks = choice.sinks,
                       .recent = choice.recent,
                       .union_pages = choice.union_pages,

@@ -20,7 +20,8 @@ struct AttentionChoice {
   std::vector<std::string> layers = {};
   std::int64_t budget = 64;  // of "sparse" without a number
   std::int64_t sinks = 1, recent = 2, union_pages = 512;
-  std::string summary = "outliers";                 // or "means"
+  // "outliers", "means", or "auto": outliers, or means where a summary is a single vector.
+  std::string summary = "auto";
   std::optional<std::int64_t> summary_tokens = {};  // without it, see default_summary_tokens
   std::string scoring = "focus";                    // or "mass", "oomb"
 

@@ -135,8 +135,9 @@ const std::vector<ConfigKey>& table() {
       {"attention", "summary", Type::kChoice,
        "What stands for a page's keys when pages are selected. means: means of consecutive keys. "
        "outliers: the keys that are farthest from the page's mean, as they are, and the mean of "
-       "the others; they find single tokens.",
-       LS_FIELD(attention.summary), one_of({"outliers", "means"})},
+       "the others; they find single tokens. auto: outliers, or means if summary_tokens is the "
+       "page.",
+       LS_FIELD(attention.summary), one_of({"auto", "outliers", "means"})},
       {"attention", "summary_tokens", Type::kInteger,
        "Keys per vector of a page's summary, a divisor of the page: fewer find more, and take more "
        "memory and time.",

@@ -61,7 +61,7 @@ class Configuration:
         s["attention.union_pages"] = s["attention.budget"] + random.choice([0, 3, 100])
         s["attention.summary_tokens"] = s["training.page"] // random.choice([1, 2, 4])
         if s["attention.summary_tokens"] < s["training.page"]:
-            s["attention.summary"] = random.choice(["means", "outliers"])
+            s["attention.summary"] = random.choice(["auto", "means", "outliers"])
         s["attention.scoring"] = random.choice(["mass", "focus", "oomb"])
 
     def choose_model(self, random, fixtures, s):

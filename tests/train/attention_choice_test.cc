@@ -77,6 +77,11 @@ TEST(AttentionChoice, OutliersNeedRoomForThem) {
       << "in a long context";
   EXPECT_EQ(summary_tokens(64), 64);
   EXPECT_THROW(summary_tokens(128), Error);
+  EXPECT_EQ(apply_attention({.kind = "sparse", .summary_tokens = 128}, attention_keys(), 128,
+                            kContext, config)
+                .selection.summary,
+            Summary::kMeans)
+      << "where nothing else is possible";
   EXPECT_THROW(apply_attention({.kind = "sparse", .summary = "medians"}, attention_keys(), 128,
                                kContext, config),
                Error);
