@@ -130,31 +130,24 @@ __global__ void __launch_bounds__(Tiles::kThreads, 1)
     if (page + kTilePages < end) load(page + kTilePages, (stage + 1) % kStages);
     return streamed + stage * Tiles::Streamed::kBytes;
   };
-  // Adds up the first half of a tile, of which `pages` exist, beside the products of the second.
-  const auto add_first = [&](std::uint32_t tile, int pages) {
-    wait_for_products(first[0]);
-    start_products<kC, kTile>(left, tile + kHalf * 128, second[0]);
-    sums.add(w.scale_log2, pages, first);
-    compute_now(fminf(sums.sum[0][0], sums.sum[0][1]));
-    wait_for_products(second[0]);
-  };
-  // The same for a tile after another, whose second half is added up first.
-  const auto add_next = [&](int pages) {
-    page += kTilePages;
-    stage = (stage + 1) % kStages;
-    const std::uint32_t tile = begin_tile();
-    start_products<kC, kTile>(left, tile, first[0]);
-    sums.add(w.scale_log2, kHalf / kS, second);
-    compute_now(fminf(sums.sum[0][0], sums.sum[0][1]));
-    add_first(tile, pages);
-  };
-  const std::uint32_t tile = begin_tile();
+  std::uint32_t tile = begin_tile();
   load_own_rows<Tiles>(own, lane, left);
   start_products<kC, kTile>(left, tile, first[0]);
-  add_first(tile, end - page);
-  while (page + 2 * kTilePages < end) add_next(kHalf / kS);  // full tiles
-  if (page + kTilePages < end) add_next(end - page - kTilePages);
-  sums.add(w.scale_log2, end - page - kHalf / kS, second);
+  wait_for_products(first[0]);
+  start_products<kC, kTile>(left, tile + kHalf * 128, second[0]);
+  sums.add(w.scale_log2, end - page, first);
+  wait_for_products(second[0]);
+  for (page += kTilePages; page < end; page += kTilePages) {
+    stage = (stage + 1) % kStages;
+    tile = begin_tile();
+    start_products<kC, kTile>(left, tile, first[0]);
+    sums.add(w.scale_log2, kHalf / kS, second);  // the tile before is full
+    wait_for_products(first[0]);
+    start_products<kC, kTile>(left, tile + kHalf * 128, second[0]);
+    sums.add(w.scale_log2, end - page, first);
+    wait_for_products(second[0]);
+  }
+  sums.add(w.scale_log2, end - page + kTilePages - kHalf / kS, second);
 #pragma unroll
   for (int half = 0; half < 2; ++half)
     sums.store(w, split, kv_head, own_row + half * 8 + lane / 4, 0, half);
@@ -227,7 +220,6 @@ __global__ void __launch_bounds__(Tiles::kThreads, 1)
     wait_for_products(first);
     start_products<kC, kTile>(left, tile + kHalf * 128, second);
     add_weights<kS>(first, stats_of(stage, 0), scale, lane, sum);
-    compute_now(fminf(sum[0], sum[1]));
     wait_for_products(second);
     for (int row = first_row + kTile; row < end_row; row += kTile) {
       const int before = stage;
@@ -235,11 +227,9 @@ __global__ void __launch_bounds__(Tiles::kThreads, 1)
       tile = begin_tile(kv_head, row);
       start_products<kC, kTile>(left, tile, first);
       add_weights<kS>(second, stats_of(before, 1), scale, lane, sum);
-      compute_now(fminf(sum[0], sum[1]));
       wait_for_products(first);
       start_products<kC, kTile>(left, tile + kHalf * 128, second);
       add_weights<kS>(first, stats_of(stage, 0), scale, lane, sum);
-      compute_now(fminf(sum[0], sum[1]));
       wait_for_products(second);
     }
     add_weights<kS>(second, stats_of(stage, 1), scale, lane, sum);

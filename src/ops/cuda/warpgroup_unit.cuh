@@ -95,13 +95,6 @@ __device__ __forceinline__ void start_products(const Fragment (&left)[kC / 16], 
   asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory");
 }
 
-// Keeps what x is computed from before this point; x is not negative. Without such a branch, which
-// is never taken, the assembler moves arithmetic behind the wait that follows, where no product
-// runs beside it. The vote makes it uniform: otherwise products would be serialized.
-__device__ __forceinline__ void compute_now(float x) {
-  if (__any_sync(0xffffffffu, x < 0.0f)) asm volatile("nanosleep.u32 0;\n" ::: "memory");
-}
-
 // Waits for all products that were started; s is one of them. Compilers follow them within the body
 // of a loop only: none may be under way at its end.
 __device__ __forceinline__ void wait_for_products(float (&s)[8][4]) {
