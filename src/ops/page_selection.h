@@ -1,7 +1,7 @@
 // Selection of pages for sparse attention: summaries of pages, scores of a chunk's query pages for
 // earlier pages, and the choice of the best. No gradient flows through any of it.
 //   T queries   H query heads   K KV heads   C head size   P tokens of a page
-//   S vectors of a page's summary, called means: most are
+//   S vectors of a page's summary (`means`, although outliers are keys)
 //   N candidates: the earlier pages that the chunk's first queries may attend to
 //   Q query pages   B budget   U pages in the union of a chunk's lists
 #pragma once

@@ -74,6 +74,9 @@ SparseLayers sparse_layers_from(const Json& json) {
   const auto scoring = scoring_of_word(json.at("scoring").get<std::string>());
   if (!scoring) throw Error(fmt::format("the scoring is {}", dump_json(json.at("scoring"))), "");
   s.scoring = *scoring;
+  // Records without it are older than outliers.
+  s.summary = Summary::kMeans;
+  if (!json.contains("summary")) return sparse;
   const auto summary = summary_of_word(json.at("summary").get<std::string>());
   if (!summary) throw Error(fmt::format("the summary is {}", dump_json(json.at("summary"))), "");
   s.summary = *summary;

@@ -81,6 +81,9 @@ TEST(NumericsRecord, DamageIsNamed) {
                        {"state.json", "damaged", "another checkpoint"}))
           << key << " = " << bad;
     }
+  Json older = as_json(example());
+  older["sparse"].erase("summary");
+  EXPECT_EQ(numerics_from_json(older, "state.json").sparse.selection.summary, Summary::kMeans);
   for (const Json& json : {Json(nullptr), Json(3), Json("text"), Json::array()})
     EXPECT_TRUE(says(error_of([&] { numerics_from_json(json, "state.json"); }), {"state.json"}));
 }

@@ -29,8 +29,7 @@ struct PageScoresWork {
                                 // r % per_query * C
   const void* means = nullptr;  // [N * S][K][C]
   float2* parts = nullptr;      // [splits][K][R]: reference, sum; unused with one split
-  float2* stats = nullptr;      // [K][R]: reference, 1 / sum, for the power of a weight: `power`
-                                // times the one, the other to the power of it
+  float2* stats = nullptr;      // [K][R]: power * reference, (1 / sum)^power
   float* scores_QN = nullptr;
 };
 
