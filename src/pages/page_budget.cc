@@ -69,6 +69,23 @@ std::int64_t places_needed(std::int64_t layers, std::int64_t groups, std::int64_
   return std::min(layers * groups, (most - here + largest) / per + 2 * layers + 4);
 }
 
+// How many gradient pages the device has to hold so that `host` bytes are enough for the others.
+std::int64_t gradients_kept(const SequenceLayout& layout, const StepSchedule& schedule,
+                            const KvShape& shape, std::int64_t host, std::int64_t largest) {
+  const std::int64_t per = group_pages(layout, schedule), groups = (layout.pages() + per - 1) / per,
+                     most = schedule.peak_gradient_pages,
+                     places = host / (per * shape.gradient_page_bytes());
+  std::int64_t least = 0, enough = most;
+  while (least < enough) {
+    const std::int64_t here = least + (enough - least) / 2;
+    if (places_needed(shape.layers, groups, per, here, most, largest) <= places)
+      enough = here;
+    else
+      least = here + 1;
+  }
+  return enough;
+}
+
 }  // namespace
 
 std::int64_t least_device_bytes(const SequenceLayout& layout, const StepSchedule& schedule,
@@ -108,9 +125,9 @@ PageSpread spread_pages(const SequenceLayout& layout, const StepSchedule& schedu
           "raise memory.gpu (--page-memory in bench step), shorten the context, or make the chunk "
           "smaller");
     // First, capacity to compute, fetch and evict at the same time, for both kinds.
-    const Needed most{capacity.kv_pages, capacity.gradient_pages},
-        streams{std::min(kAccessesAtOnce * least.kv, most.kv),
-                std::min(kAccessesAtOnce * least.gradients, most.gradients)};
+    const Needed most{capacity.kv_pages, capacity.gradient_pages};
+    Needed streams{std::min(kAccessesAtOnce * least.kv, most.kv),
+                   std::min(kAccessesAtOnce * least.gradients, most.gradients)};
     if (budget.device < streaming) {
       const double share = static_cast<double>(budget.device - needed) /
                            static_cast<double>(std::max<std::int64_t>(1, streaming - needed));
@@ -118,13 +135,20 @@ PageSpread spread_pages(const SequenceLayout& layout, const StepSchedule& schedu
       capacity.gradient_pages = between(least.gradients, streams.gradients, share);
     } else {
       // Then the smaller kind stays on the device: few bytes save many copies. Sparse layers read
-      // K/V in all three passes and gradients in one.
+      // K/V in all three passes and gradients in one, so gradients stay only if host memory has no
+      // room for them.
       std::int64_t rest = budget.device - streaming;
       const auto grow = [&](std::int64_t from, std::int64_t to, std::int64_t page_bytes) {
         const std::int64_t pages = std::min(to - from, rest / page_bytes);
         rest -= pages * page_bytes;
         return from + pages;
       };
+      if (schedule.sparse && budget.host != PageBudget::kAll) {
+        const std::int64_t kept =
+            gradients_kept(layout, schedule, shape, budget.host, least.gradients);
+        streams.gradients =
+            grow(streams.gradients, std::max(streams.gradients, kept), gradient_page);
+      }
       const bool kv_first = schedule.sparse || most.kv * kv_page <= most.gradients * gradient_page;
       if (kv_first) capacity.kv_pages = grow(streams.kv, most.kv, kv_page);
       capacity.gradient_pages = grow(streams.gradients, most.gradients, gradient_page);

@@ -30,8 +30,9 @@ std::int64_t least_device_bytes(const SequenceLayout& layout, const StepSchedule
                                 const KvShape& shape);
 
 // K/V and gradients each get their largest working set, then enough for streaming; the rest of the
-// device budget goes first to the smaller of the two. Host memory is filled before the disk. Throws
-// Error, with the numbers, if the budgets are too small.
+// device budget goes first to the smaller of the two. With sparse layers it goes first to gradients
+// that host memory cannot hold, since their gradients are never on disk, then to K/V. Host memory
+// is filled before the disk. Throws Error, with the numbers, if the budgets are too small.
 PageSpread spread_pages(const SequenceLayout& layout, const StepSchedule& schedule,
                         const KvShape& shape, const PageBudget& budget);
 

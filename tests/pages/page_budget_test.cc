@@ -75,6 +75,34 @@ TEST(SpreadPages, SparseGradientsStayOffTheDisk) {
                    {"gradients of pages", "host memory", "memory.host", "bf16"}));
 }
 
+// K/V come first on the device, but gradients that host memory has no room for come before them.
+TEST(SpreadPages, SparseGradientsStayOnTheDeviceIfTheHostIsFull) {
+  const SequenceLayout layout{4096, 8, 4, {0}};
+  ScheduleOptions options{{0, 0, 0}, 1};
+  options.sparse.budgets = {3, 3, 3};
+  options.sparse.selection.union_pages = 4;
+  const StepSchedule schedule = make_step_schedule(layout, options);
+  const std::int64_t gradients = schedule.peak_gradient_pages * kShape.gradient_page_bytes(),
+                     device = gradients;  // enough for them, and for a part of K/V
+  const auto gradient_pages = [&](std::int64_t host) {
+    const PageSpread s =
+        spread_pages(layout, schedule, kShape, {device, host, PageBudget::kAll, "/somewhere"});
+    EXPECT_LE(s.kv_bytes + s.gradient_bytes, device);
+    EXPECT_LE(s.capacity.gradient_offload.host_records * kShape.gradient_page_bytes(), host);
+    EXPECT_EQ(s.capacity.gradient_offload.disk_records, 0);
+    return s.capacity.gradient_pages;
+  };
+  const std::int64_t with_much = gradient_pages(2 * gradients);
+  EXPECT_LT(with_much, schedule.peak_gradient_pages / 2);
+  std::int64_t last = with_much;
+  for (const std::int64_t host : {gradients / 2, gradients / 3, gradients / 4}) {
+    const std::int64_t here = gradient_pages(host);
+    EXPECT_GT(here, last) << host;
+    EXPECT_LE(here * kShape.gradient_page_bytes(), gradients - host + gradients / 16) << host;
+    last = here;
+  }
+}
+
 TEST(SpreadPages, RefusesWithNumbers) {
   const StepSchedule schedule = dense();
   const std::int64_t least = least_device_bytes(kLayout, schedule, kShape);
