@@ -69,6 +69,13 @@ std::int64_t places_needed(std::int64_t layers, std::int64_t groups, std::int64_
   return std::min(layers * groups, (most - here + largest) / per + 2 * layers + 4);
 }
 
+// Records on their way to or from the disk: few large ones, and of single pages as many as a disk
+// needs to have in flight.
+std::int64_t disk_buffers(std::int64_t record_bytes, std::int64_t records) {
+  constexpr std::int64_t kLeast = 12, kBytes = std::int64_t{256} << 20;
+  return std::clamp(records, kLeast, std::max(kLeast, kBytes / record_bytes));
+}
+
 // How many gradient pages the device has to hold so that `host` bytes are enough for the others.
 std::int64_t gradients_kept(const SequenceLayout& layout, const StepSchedule& schedule,
                             const KvShape& shape, std::int64_t host, std::int64_t largest) {
@@ -171,6 +178,7 @@ PageSpread spread_pages(const SequenceLayout& layout, const StepSchedule& schedu
     offload.host_records =
         host_left == PageBudget::kAll ? groups : std::min(groups, host_left / group_bytes);
     offload.disk_records = groups - offload.host_records;
+    offload.disk_buffers = disk_buffers(group_bytes, offload.disk_records);
     if (host_left != PageBudget::kAll) host_left -= offload.host_records * group_bytes;
     spread.host_bytes += offload.host_records * group_bytes;
     spread.disk_bytes += offload.disk_records * group_bytes;

@@ -103,6 +103,25 @@ TEST(SpreadPages, SparseGradientsStayOnTheDeviceIfTheHostIsFull) {
   }
 }
 
+// A disk needs many requests in flight, so single pages get more buffers than whole groups.
+TEST(SpreadPages, BuffersOfTheDiskGrowAsRecordsShrink) {
+  const KvShape large{.layers = 2, .kv_heads = 4, .head_size = 128, .page_tokens = 128};
+  const SequenceLayout layout{1 << 18, 4096, 128, {0}};
+  const auto buffers = [&](bool sparse) {
+    ScheduleOptions options{{0, 0}, 1};
+    if (sparse) options.sparse.budgets = {64, 64};
+    const StepSchedule schedule = make_step_schedule(layout, options);
+    const std::int64_t gradients = schedule.peak_gradient_pages * large.gradient_page_bytes();
+    const PageBudget budget{least_device_bytes(layout, schedule, large),
+                            sparse ? gradients * 9 / 8 : 0, PageBudget::kAll, "/somewhere"};
+    const PageSpread s = spread_pages(layout, schedule, large, budget);
+    EXPECT_GT(s.capacity.kv_offload.disk_records, 0);
+    return s.capacity.kv_offload.disk_buffers;
+  };
+  EXPECT_EQ(buffers(false), 16);  // of 16 MiB, in F32
+  EXPECT_EQ(buffers(true), 512);  // of 512 KiB
+}
+
 TEST(SpreadPages, RefusesWithNumbers) {
   const StepSchedule schedule = dense();
   const std::int64_t least = least_device_bytes(kLayout, schedule, kShape);
