@@ -10,7 +10,7 @@
 #include "base/sizes.h"
 #include "cli/usage.h"
 #include "model/presets.h"
-#include "plan/retention_choice.h"
+#include "plan/plan_choice.h"
 
 namespace longstride::cli {
 namespace {
@@ -30,6 +30,28 @@ std::int64_t page_memory(const StepBenchOptions& o, const StepPlanner& planner) 
 std::optional<std::int64_t> disk_memory(const StepBenchOptions& o) {
   if (o.disk_memory.empty()) return std::nullopt;
   return parse_size(o.disk_memory, "--disk-memory");
+}
+
+// What --plan auto may use beside weights and gradients.
+StepLimits limits_of(const StepBenchOptions& o, const Engine& engine) {
+  const Device& device = engine.device();
+  const bool own_memory = !device.shares_host_memory();
+  constexpr std::int64_t kReserve = std::int64_t{2}
+                                    << 30;  // libraries allocate at their first call
+  StepLimits limits{.device = device.available_bytes() - (own_memory ? kReserve : 0),
+                    .host = own_memory ? device.available_host_bytes() : 0,
+                    .disk = disk_memory(o).value_or(0),
+                    .disk_directory = o.disk_path};
+  if (!o.host_memory.empty()) limits.host = parse_size(o.host_memory, "--host-memory");
+  if (o.gpu_memory.empty()) return limits;
+  const std::int64_t all = parse_size(o.gpu_memory, "--gpu-memory"),
+                     fixed = engine.weights().bytes() + engine.gradients().bytes();
+  if (all <= fixed)
+    throw Error(fmt::format("--gpu-memory {}: weights and gradients alone take {}", o.gpu_memory,
+                            format_bytes(static_cast<double>(fixed))),
+                "give more, or a smaller --preset or fewer --layers");
+  limits.device = std::min(limits.device, all - fixed);
+  return limits;
 }
 
 void add_shape_options(CLI::App& command, const std::shared_ptr<StepBenchOptions>& options) {
@@ -64,7 +86,8 @@ void add_shape_options(CLI::App& command, const std::shared_ptr<StepBenchOptions
       .add_option(
           "--plan", options->plan,
           "recompute: the backward pass recomputes all activations of earlier chunks; auto: "
-          "those that take longest to recompute stay in the device's memory, as many as fit")
+          "those that take longest to recompute stay in the device's memory, and pages go to "
+          "host memory where that saves time")
       ->check(CLI::IsMember({"recompute", "auto"}))
       ->capture_default_str();
   command.add_flag("--rebuild-feed-forward", options->rebuild_feed_forward,
@@ -72,6 +95,8 @@ void add_shape_options(CLI::App& command, const std::shared_ptr<StepBenchOptions
 }
 
 void add_memory_options(CLI::App& command, const std::shared_ptr<StepBenchOptions>& options) {
+  command.add_option("--gpu-memory", options->gpu_memory,
+                     "with --plan auto: bytes of the device for everything");
   command.add_option("--page-memory", options->page_memory,
                      "bytes on the device for pages, or least, or streaming (what it takes to move "
                      "pages beside the arithmetic); the others go to host memory and disk");
@@ -122,9 +147,12 @@ void check_options(const StepBenchOptions& o) {
     throw Error("--optimizer disk without --disk-path", "name a directory on a local disk");
   for (const auto& [option, value] :
        {std::pair("--host-memory", &o.host_memory), std::pair("--disk-memory", &o.disk_memory)})
-    if (!value->empty() && o.page_memory.empty() && !optimizer_on_disk)
-      throw Error(fmt::format("{} without --page-memory or --optimizer disk", option),
+    if (!value->empty() && o.page_memory.empty() && !optimizer_on_disk && o.plan != "auto")
+      throw Error(fmt::format("{} without --page-memory, --plan auto or --optimizer disk", option),
                   "all pages are on the device: add --page-memory least, for instance");
+  if (!o.gpu_memory.empty() && o.plan != "auto")
+    throw Error("--gpu-memory without --plan auto",
+                "add --plan auto, or give --page-memory, the bytes for pages alone");
   if (!o.disk_path.empty() && o.disk_memory.empty() && !optimizer_on_disk)
     throw Error("--disk-path without --disk-memory or --optimizer disk",
                 "nothing goes to disk: add --disk-memory 100GiB, for instance");
@@ -187,34 +215,21 @@ PageBudget pages_of(const StepBenchOptions& o, const StepPlanner& planner) {
 
 PlannedStep plan_of(const StepBenchOptions& o, const Engine& engine, const NumericsRecord& numerics,
                     const StepOptions& options) {
-  const auto plan_with = [&](std::vector<Retention> retained) {
-    StepOptions with = options;
-    with.across_episodes = std::move(retained);
-    const StepPlanner planner = engine.planner(numerics, with);
-    return planner.plan(pages_of(o, planner));
+  const PlannerOf planner_of = [&](const StepOptions& with) {
+    return engine.planner(numerics, with);
   };
-  StepPlan plan = plan_with({});
-  if (o.plan != "auto") return {std::move(plan)};
-  const Device& device = engine.device();
-  // Libraries take memory at their first call; attention is slower than products of matrices.
-  constexpr std::int64_t kReserve = std::int64_t{2} << 30;
-  constexpr RecomputeRates kRates{.products = 1.3, .attention = 1};
-  const std::int64_t available =
-      device.available_bytes() - (device.shares_host_memory() ? 0 : kReserve);
-  // Retaining changes the workspace: how much is known afterwards.
-  std::int64_t bytes = available - plan.memory.total();
-  for (;;) {
-    const RetentionChoice choice = choose_retention(engine.config(), numerics, plan.layout(),
-                                                    options.keep_chunks, bytes, kRates);
-    plan = plan_with(choice.across_episodes);
-    const std::int64_t excess = plan.memory.total() - available;
-    if (excess <= 0 || choice.bytes == 0) {
-      log_info("plan: {} of activations stay, which saves {:.1f} TFLOP of recomputation",
-               format_bytes(static_cast<double>(choice.bytes)), choice.saved_flops * 1e-12);
-      return {std::move(plan), choice.saved_flops};
-    }
-    bytes = choice.bytes - excess;
-  }
+  const auto pages = [&] { return pages_of(o, planner_of(options)); };
+  if (o.plan != "auto") return {planner_of(options).plan(pages())};
+  const StepLimits limits = limits_of(o, engine);
+  const ChosenPlan chosen =
+      o.page_memory.empty()
+          ? choose_plan(planner_of, engine.config(), numerics, options, limits, {})
+          : retain_beside(pages(), planner_of, engine.config(), numerics, options, limits.device,
+                          {});
+  log_info("plan: {} of activations stay, which saves {:.1f} TFLOP of recomputation",
+           format_bytes(static_cast<double>(chosen.retention.bytes)),
+           chosen.retention.saved_flops * 1e-12);
+  return {chosen.plan, chosen.retention.saved_flops};
 }
 
 UpdateBench update_of(const StepBenchOptions& o, const StepMemory& step) {

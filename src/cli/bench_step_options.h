@@ -18,7 +18,8 @@ namespace longstride::cli {
 struct StepBenchOptions {
   std::string preset, context, document, chunk,
       page = "128", attention = "dense", window, dtype, json, device = "auto", page_memory,
-      host_memory, disk_memory, disk_path, optimizer, trace, tokens = "random", plan = "recompute";
+      gpu_memory, host_memory, disk_memory, disk_path, optimizer, trace, tokens = "random",
+      plan = "recompute";
   std::int64_t layers = 0, repeat = 1, keep_chunks = 1, updates = 0;
   bool rebuild_feed_forward = false, profile = false;
   NumericsChoice numerics;
@@ -38,7 +39,7 @@ struct BenchShape {
 };
 BenchShape shape_of(const StepBenchOptions& o);
 PageBudget pages_of(const StepBenchOptions& o, const StepPlanner& planner);
-// The plan of the step. With --plan auto, activations take what it leaves of the device's memory.
+// The plan of the step. With --plan auto, pages and activations share the device's memory.
 struct PlannedStep {
   StepPlan plan;
   double saved_flops = 0;  // of recomputation

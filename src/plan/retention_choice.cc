@@ -90,11 +90,20 @@ RetentionChoice choose_retention(const ModelConfig& config, const NumericsRecord
     if (choice.bytes + item.bytes > bytes) continue;
     choice.bytes += item.bytes;
     choice.saved_flops += item.flops;
+    choice.saved_seconds += item.seconds;
     Retention& tensors =
         choice.across_episodes[static_cast<std::size_t>(item.chunk * config.layers + item.layer)];
     tensors = tensors | Retention{item.tensor};
   }
   return choice;
+}
+
+double step_seconds(const ModelConfig& config, const NumericsRecord& numerics,
+                    const SequenceLayout& layout, const RecomputeRates& rates) {
+  double seconds = 0;
+  for (const Item& item : Items(config, numerics, layout, rates).make(layout.chunks()))
+    seconds += item.seconds * (item.tensor == Retained::kAttention ? 1 + 1 + 2.5 : 1 + 1 + 2);
+  return seconds;
 }
 
 }  // namespace longstride

@@ -14,15 +14,16 @@
 
 namespace longstride {
 
-// In FLOP/s. Only their ratio matters here.
+// In FLOP/s. Their ratio decides what is retained. The default is of an H200, Qwen2.5-7B shape,
+// 128K tokens: 8.2 s of recomputation, 5.6 of them attention.
 struct RecomputeRates {
-  double products = 1, attention = 1;
+  double products = 658e12, attention = 616e12;
 };
 
 struct RetentionChoice {
   std::vector<Retention> across_episodes;  // as in ScheduleOptions
   std::int64_t bytes = 0;
-  double saved_flops = 0;  // of recomputation
+  double saved_flops = 0, saved_seconds = 0;  // of recomputation
 };
 
 // For a sequence of one document. The last `keep_chunks` chunks are not recomputed and need
@@ -30,5 +31,10 @@ struct RetentionChoice {
 RetentionChoice choose_retention(const ModelConfig& config, const NumericsRecord& numerics,
                                  const SequenceLayout& layout, std::int64_t keep_chunks,
                                  std::int64_t bytes, const RecomputeRates& rates);
+
+// The whole step: forward, recomputation of everything, backward; products and attention of the
+// layers alone.
+double step_seconds(const ModelConfig& config, const NumericsRecord& numerics,
+                    const SequenceLayout& layout, const RecomputeRates& rates);
 
 }  // namespace longstride

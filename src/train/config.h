@@ -82,7 +82,8 @@ struct MemoryConfig {
   std::optional<std::int64_t> gpu;         // of the device, for everything
   std::optional<std::int64_t> host, disk;  // for offloaded pages and state
   std::filesystem::path disk_path;
-  std::string optimizer = "auto";  // moments and masters: "auto", "device", "host" or "disk"
+  std::string optimizer = "auto";    // moments and masters: "auto", "device", "host" or "disk"
+  std::string activations = "auto";  // "auto" or "recompute"
 };
 
 struct NumericsConfig {

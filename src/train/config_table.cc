@@ -213,6 +213,13 @@ const std::vector<ConfigKey>& table() {
        "rest at `disk_path`. auto: on the device if the whole run fits there; else as disk, if "
        "there is a `disk_path` with enough space; else in host memory.",
        LS_FIELD(memory.optimizer), one_of({"auto", "device", "host", "disk"})},
+      {"memory", "activations", Type::kChoice,
+       "Activations of earlier chunks, which the backward pass needs. auto: those that take "
+       "longest "
+       "to recompute stay on the device where it has room, and pages go to host memory where that "
+       "saves time; if device and host share their memory, in half of what is free. recompute: "
+       "none stay. The result is the same.",
+       LS_FIELD(memory.activations), one_of({"auto", "recompute"})},
       {"numerics", "compute", Type::kChoice,
        "Type of activations, keys and values; auto: bf16 if the device computes in it, else f32. "
        "Sums, parameter gradients and the optimizer are f32 either way.",

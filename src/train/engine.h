@@ -60,6 +60,7 @@ class Engine {
   Device& device() const { return device_; }
   const ModelConfig& config() const { return config_; }
   ParameterSet& weights() { return weights_; }
+  const ParameterSet& weights() const { return weights_; }
   const ParameterSet& gradients() const { return gradients_; }
   Optimizer& optimizer() { return *optimizer_; }
   const StepRunner& runner() const { return *runner_; }

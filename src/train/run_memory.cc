@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "plan/plan_choice.h"
 #include "train/optimizer.h"
 #include "train/step.h"
 
@@ -115,6 +116,27 @@ DeviceBudget device_budget(const Device& device, std::optional<std::int64_t> wan
   return {free - reserve, reserve};
 }
 
+namespace {
+
+// Lets activations stay that are worth it, if the run fits without them.
+void retain_activations(RunPlan& plan, const Device& device, const PlannerOf& planner_of,
+                        const StepOptions& options, const PageBudget& away) {
+  RunNeeds& needs = plan.needs;
+  if (plan.config.memory.activations != "auto" || needs.total() > needs.available) return;
+  const std::int64_t others = needs.weights + needs.gradients + needs.optimizer,
+                     left = needs.available - needs.total();
+  StepLimits limits = away;
+  // Other programs want memory too.
+  limits.device = needs.available - others - (device.shares_host_memory() ? left / 2 : 0);
+  ChosenPlan chosen =
+      choose_plan(planner_of, plan.model.config, plan.numerics, options, limits, {});
+  plan.step = std::move(chosen.plan);
+  needs.step = plan.step->memory;
+  needs.saved_flops = chosen.retention.saved_flops;
+}
+
+}  // namespace
+
 void plan_memory(RunPlan& plan, Device& device) {
   RunNeeds& needs = plan.needs;
   const ModelConfig& model = plan.model.config;
@@ -137,8 +159,11 @@ void plan_memory(RunPlan& plan, Device& device) {
   const std::int64_t away = budget.host + budget.disk;
   needs.step_planned = needs.total() <= needs.available + away;
   if (needs.step_planned) {
-    const StepPlanner planner(device, model, plan.model.specs, plan.numerics,
-                              step_options(plan.config.training, plan.packed));
+    const StepOptions options = step_options(plan.config.training, plan.packed);
+    const PlannerOf planner_of = [&](const StepOptions& with) {
+      return StepPlanner(device, model, plan.model.specs, plan.numerics, with);
+    };
+    const StepPlanner planner = planner_of(options);
     // First with all pages on the device; if they do not fit, with the memory left for them.
     plan.step = planner.plan({});
     needs.step = plan.step->memory;
@@ -150,6 +175,8 @@ void plan_memory(RunPlan& plan, Device& device) {
       plan.step = planner.plan(budget);
       needs.step = plan.step->memory;
     }
+    budget.host = host_for_pages(plan, device);
+    retain_activations(plan, device, planner_of, options, budget);
   } else {
     relieve_device(plan, device);
   }

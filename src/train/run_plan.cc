@@ -203,6 +203,10 @@ std::string describe(const RunPlan& plan, const CorpusFacts* facts) {
   if (plan.needs.step_planned) {
     row("KV gradient pages", text(plan.needs.step.kv_gradient_pages));
     if (plan.needs.step.summaries > 0) row("page summaries", text(plan.needs.step.summaries));
+    if (plan.needs.step.retained > 0)
+      row("activations",
+          fmt::format("{} stay and save {:.4g} TFLOP of recomputation a sequence",
+                      text(plan.needs.step.retained), plan.needs.saved_flops * 1e-12));
     row("workspace",
         fmt::format("{} (at least {} are alive at once)", text(plan.needs.step.workspace),
                     text(plan.needs.step.workspace_bound)));

@@ -42,6 +42,7 @@ struct RunNeeds {
   std::int64_t optimizer_host = 0;  // in host memory, including disk buffers
   std::int64_t optimizer_disk = 0;
   StepMemory step;
+  double saved_flops = 0;  // of recomputation, by activations that stay
   bool step_planned =
       true;  // false: weights and KV pages alone do not fit, so nothing else was planned
   std::int64_t available = 0;       // on the device: memory.gpu, or the free bytes less a reserve

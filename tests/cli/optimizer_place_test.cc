@@ -130,7 +130,7 @@ TEST(OptimizerPlace, PagesAndStateShareTheDisk) {
 // On the device if it fits, else in host memory, else on disk.
 TEST(OptimizerPlace, AutoGoesToTheDisk) {
   const RunDirectory resident, moved, split;
-  ASSERT_TRUE(ended(resident.train({kHere}), 0));
+  ASSERT_TRUE(ended(resident.train({kHere, "--memory.activations=recompute"}), 0));
   EXPECT_EQ(figure(resident, "bytes_disk_optimizer"), 0);
   EXPECT_EQ(figure(resident, "bytes_host_optimizer"), 0);
   const std::string gpu =
@@ -153,7 +153,7 @@ TEST(OptimizerPlace, AutoGoesToTheDisk) {
 // If the run does not fit on the device, the state is offloaded before pages.
 TEST(OptimizerPlace, AutoLeavesTheDeviceWhereItIsTooSmall) {
   const RunDirectory resident, moved;
-  ASSERT_TRUE(ended(resident.train({"--memory.host=64M"}), 0));
+  ASSERT_TRUE(ended(resident.train({"--memory.host=64M", "--memory.activations=recompute"}), 0));
   const double all = figure(resident, "bytes");
   EXPECT_EQ(figure(resident, "bytes_host_optimizer"), 0);
   ASSERT_TRUE(

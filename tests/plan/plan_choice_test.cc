@@ -1,0 +1,105 @@
+#include "plan/plan_choice.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "device/device.h"
+#include "model/presets.h"
+#include "tests/data/temp_directory.h"
+
+namespace longstride {
+namespace {
+
+constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+
+class ChoosePlan : public testing::Test {
+ protected:
+  // Shapes of a 0.5B model, of which only the layers count here.
+  ChosenPlan choose(std::int64_t device, std::int64_t host, std::int64_t disk = 0) {
+    return choose_plan(planner_of(), config_, numerics(), options(),
+                       {.device = device, .host = host, .disk = disk, .disk_directory = "/disk"},
+                       {});
+  }
+  PlannerOf planner_of() {
+    return [this](const StepOptions& with) {
+      return StepPlanner(*device_, config_, specs_, numerics(), with);
+    };
+  }
+  StepPlan plain() { return planner_of()(options()).plan({}); }
+  NumericsRecord numerics() const {
+    NumericsRecord r;
+    r.chunk_tokens = 1024;
+    r.page_tokens = 128;
+    return r;
+  }
+  static StepOptions options() { return {.max_tokens = 64 * 1024}; }
+
+  std::unique_ptr<Device> device_ = make_cpu_device();
+  ModelConfig config_ = find_preset("qwen2.5-0.5b");
+  std::vector<ParameterSpec> specs_ = parameter_specs(config_, DType::kF32);
+};
+
+TEST_F(ChoosePlan, StaysWithinTheDeviceAndSavesMoreWithMore) {
+  const StepMemory least = plain().memory;
+  double saved = -1;
+  for (const std::int64_t more :
+       {std::int64_t{0}, kGiB / 4, kGiB, 4 * kGiB, 16 * kGiB, 90 * kGiB}) {
+    const ChosenPlan chosen = choose(least.total() + more, 0);
+    EXPECT_LE(chosen.plan.memory.total(), least.total() + more);
+    EXPECT_EQ(chosen.plan.memory.retained, chosen.retention.bytes);
+    EXPECT_EQ(chosen.plan.memory.host_pages, 0);
+    EXPECT_GE(chosen.retention.saved_seconds, saved);
+    saved = chosen.retention.saved_seconds;
+  }
+  EXPECT_GT(saved, 0);
+}
+
+// Pages take less time to stream than attention to recompute, if the host has room for them.
+TEST_F(ChoosePlan, PagesMakeRoomForActivations) {
+  const StepMemory all = plain().memory;
+  const ChosenPlan alone = choose(all.total(), 0), with_host = choose(all.total(), 100 * kGiB);
+  EXPECT_EQ(alone.retention.bytes, 0);
+  EXPECT_GT(with_host.retention.bytes, 0);
+  EXPECT_GT(with_host.plan.memory.host_pages, 0);
+  EXPECT_LE(with_host.plan.memory.total(), all.total());
+  // Where all fits, pages stay.
+  const ChosenPlan large = choose(200 * kGiB, 100 * kGiB);
+  EXPECT_EQ(large.plan.memory.host_pages, 0);
+}
+
+TEST_F(ChoosePlan, NoPageGoesToDiskForActivations) {
+  const StepMemory all = plain().memory;
+  const std::int64_t pages = all.kv_pages + all.kv_gradient_pages;
+  const ChosenPlan chosen = choose(all.total(), pages / 2, 100 * kGiB);
+  EXPECT_GT(chosen.retention.bytes, 0);
+  EXPECT_GT(chosen.plan.memory.host_pages, 0);
+  EXPECT_EQ(chosen.plan.memory.disk_pages, 0);
+}
+
+// Where pages do not fit, those that stay beyond streaming give way too.
+TEST_F(ChoosePlan, ActivationsComeBeforePagesThatStreamAnyway) {
+  const StepMemory all = plain().memory;
+  const ChosenPlan chosen = choose(all.total() - all.kv_gradient_pages / 2, 100 * kGiB);
+  EXPECT_GT(chosen.retention.bytes, 0);
+  EXPECT_LE(chosen.plan.memory.total(), all.total() - all.kv_gradient_pages / 2);
+}
+
+TEST_F(ChoosePlan, TooLittleIsRefused) {
+  EXPECT_TRUE(says(error_of([&] { choose(1 << 20, 100 * kGiB); }), {"largest working set"}));
+  EXPECT_TRUE(
+      says(error_of([&] { choose(plain().memory.total() / 2, 0); }), {"offloaded pages need"}));
+}
+
+TEST_F(ChoosePlan, BesidePagesAsTold) {
+  const StepPlanner planner = planner_of()(options());
+  const PageBudget streaming{.device = planner.streaming_page_bytes()};
+  const StepPlan alone = planner.plan(streaming);
+  const ChosenPlan chosen = retain_beside(streaming, planner_of(), config_, numerics(), options(),
+                                          alone.memory.total() + kGiB, {});
+  EXPECT_EQ(chosen.plan.memory.kv_pages, alone.memory.kv_pages);
+  EXPECT_GT(chosen.retention.bytes, kGiB * 3 / 4);
+  EXPECT_LE(chosen.plan.memory.total(), alone.memory.total() + kGiB);
+}
+
+}  // namespace
+}  // namespace longstride
