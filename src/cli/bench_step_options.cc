@@ -241,8 +241,8 @@ UpdateBench update_of(const StepBenchOptions& o, const StepMemory& step) {
   update.state.disk_directory = o.disk_path;
   if (!o.host_memory.empty())
     update.state.host_bytes =
-        std::max<std::int64_t>(0, parse_size(o.host_memory, "--host-memory") - step.host_pages);
-  if (const auto disk = disk_memory(o)) update.disk_bytes = *disk - step.disk_pages;
+        std::max<std::int64_t>(0, parse_size(o.host_memory, "--host-memory") - step.host());
+  if (const auto disk = disk_memory(o)) update.disk_bytes = *disk - step.disk();
   return update;
 }
 

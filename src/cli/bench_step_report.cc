@@ -85,6 +85,8 @@ OrderedJson memory_to_json(Engine& engine, const StepBenchResult& best) {
           {"retained", m.retained},
           {"host_pages", m.host_pages},
           {"disk_pages", m.disk_pages},
+          {"host_activations", m.host_activations},
+          {"disk_activations", m.disk_activations},
           {"moved_out", best.result.moved.out},
           {"moved_in", best.result.moved.in},
           {"moved_to_disk", best.result.moved.to_disk},

@@ -28,6 +28,8 @@ StepRecord make_record(const StepReport& report, const RunPlan& plan) {
   record.disk_optimizer = needs.optimizer_disk;
   record.host_pages = needs.step.host_pages;
   record.disk_pages = needs.step.disk_pages;
+  record.host_activations = needs.step.host_activations;
+  record.disk_activations = needs.step.disk_activations;
   record.memory_limit = needs.available;
   record.peak_rss = peak_resident_bytes();
   const SparseFlops sparse{plan.numerics.sparse.budgets, plan.numerics.chunk_tokens,

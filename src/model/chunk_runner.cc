@@ -34,6 +34,14 @@ void ChunkRunner::begin_sequence(const SequenceLayout& layout, const SequenceInp
 }
 
 void ChunkRunner::run(const Task& task) {
+  if (task.layer >= 0) use_fetched(chunk_of(task), task);
+  if (task.fetches.empty()) return run_now(task);
+  Moving next = fetch(task);
+  run_now(task);
+  fetching_ = std::move(next);
+}
+
+void ChunkRunner::run_now(const Task& task) {
   switch (task.kind) {
     case TaskKind::kEmbed:
       return embed(task);
@@ -51,6 +59,9 @@ void ChunkRunner::run(const Task& task) {
 void ChunkRunner::drop() {
   context_.device.stream().synchronize();  // losses in flight land before their buffers are reused
   unsettled_.clear();
+  if (context_.offloaded != nullptr) context_.offloaded->finish();
+  saving_ = {};
+  fetching_ = {};
   chunks_.clear();
 }
 
@@ -106,30 +117,67 @@ View ChunkRunner::input_place(std::int64_t chunk, std::int64_t layer) const {
 
 LayerActivations& ChunkRunner::activations_of(Chunk& chunk, const Task& task) const {
   LayerActivations& here = chunk.layers[static_cast<std::size_t>(task.layer)];
-  Retention missing;
-  const auto look_for = [&](Retained which, const Lease& tensor) {
-    if (task.held.has(which) && !tensor.present()) missing = missing | Retention{which};
-  };
-  look_for(Retained::kInput, here.input_TD);
-  look_for(Retained::kQ, here.q_THC);
-  look_for(Retained::kAttention, here.attention_THC);
-  look_for(Retained::kMid, here.mid_TD);
-  look_for(Retained::kGate, here.gate_TF);
-  look_for(Retained::kUp, here.up_TF);
-  const LayerPlaces found =
-      context_.retained.places(chunk.index, task.layer, layout_.chunk_size(chunk.index), missing);
-  const auto add = [](Lease& tensor, const View& place) {
-    if (place.present()) tensor = Lease(place);
-  };
-  add(here.input_TD, found.input_TD);
-  add(here.q_THC, found.q_THC);
-  add(here.k_TKC, found.k_TKC);
-  add(here.attention_THC, found.attention_THC);
-  add(here.lse_HT, found.lse_HT);
-  add(here.mid_TD, found.mid_TD);
-  add(here.gate_TF, found.gate_TF);
-  add(here.up_TF, found.up_TF);
+  const std::int64_t T = layout_.chunk_size(chunk.index);
+  // A kind's first tensor tells whether it is here.
+  Retention looked_at, missing;
+  for_activations(sizes_, T,
+                  [&](Retained which, const char*, const auto& member, DType, const Shape&) {
+                    if (task.held.has(which) && !looked_at.has(which) && !member(here).present())
+                      missing = missing | Retention{which};
+                    looked_at = looked_at | Retention{which};
+                  });
+  LayerPlaces found = context_.retained.places(chunk.index, task.layer, T, missing);
+  for_activations(sizes_, T, [&](Retained, const char*, const auto& member, DType, const Shape&) {
+    if (member(found).present()) member(here) = Lease(member(found));
+  });
   return here;
+}
+
+void ChunkRunner::save(const Task& task, LayerActivations& held) {
+  if (task.saved.empty()) return;
+  release_saved();
+  const std::int64_t T = layout_.chunk_size(task.chunk);
+  for_activations(sizes_, T,
+                  [&](Retained which, const char*, const auto& member, DType, const Shape&) {
+                    if (task.saved.has(which)) member(saving_.tensors) = std::move(member(held));
+                  });
+  saving_.layer = task.layer;
+  if (context_.offloaded != nullptr)
+    saving_.fence =
+        context_.offloaded->save({task.chunk, task.layer, T}, task.saved, saving_.tensors);
+}
+
+void ChunkRunner::release_saved() {
+  if (saving_.layer >= 0 && context_.offloaded != nullptr)
+    context_.offloaded->wait_saved(saving_.fence, saving_.tensors);
+  saving_ = {};
+}
+
+ChunkRunner::Moving ChunkRunner::fetch(const Task& task) {
+  const std::int64_t T = layout_.chunk_size(task.chunk);
+  Moving moving{.layer = task.fetches_layer};
+  for_activations(
+      sizes_, T,
+      [&](Retained which, const char* name, const auto& member, DType dtype, const Shape& shape) {
+        if (task.fetches.has(which)) member(moving.tensors) = workspace_.take(name, dtype, shape);
+      });
+  if (context_.offloaded != nullptr)
+    moving.fence =
+        context_.offloaded->fetch({task.chunk, moving.layer, T}, task.fetches, moving.tensors);
+  return moving;
+}
+
+void ChunkRunner::use_fetched(Chunk& chunk, const Task& task) {
+  if (fetching_.layer < 0) return;
+  LS_CHECK(fetching_.layer == task.layer, "activations of layer {} came for layer {}",
+           fetching_.layer, task.layer);
+  if (context_.offloaded != nullptr)
+    context_.offloaded->wait_fetched(fetching_.fence, fetching_.tensors);
+  LayerActivations& here = chunk.layers[static_cast<std::size_t>(task.layer)];
+  for_activations(sizes_, 1, [&](Retained, const char*, const auto& member, DType, const Shape&) {
+    if (member(fetching_.tensors).present()) member(here) = std::move(member(fetching_.tensors));
+  });
+  fetching_ = {};
 }
 
 void ChunkRunner::embed(const Task& task) {
@@ -176,6 +224,7 @@ void ChunkRunner::layer_forward_task(const Task& task) {
   Lease output_TD = layer_forward(pass, std::move(x_TD), held);
   if (task.output) chunk.stream_TD = std::move(output_TD);
   pages_.leave(task);
+  save(task, held);
   if (task.ends_chunk) end_chunk(chunk);
 }
 

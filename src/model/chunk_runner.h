@@ -12,6 +12,7 @@
 #include "attention/visits.h"
 #include "model/chunk.h"
 #include "model/layer.h"
+#include "model/offloaded_activations.h"
 #include "model/page_selector.h"
 #include "model/parameters.h"
 #include "model/retained_activations.h"
@@ -42,6 +43,7 @@ struct RunnerContext {
   double attention_factor = 1.0;
   const RetainedActivations& retained;
   const PageSummaries& summaries;
+  OffloadedActivations* offloaded = nullptr;  // null: none are, or shapes are being recorded
 };
 
 class ChunkRunner {
@@ -51,6 +53,7 @@ class ChunkRunner {
         workspace_(workspace),
         pages_(pages),
         compute_(context.numerics.compute),
+        sizes_(context.config, context.numerics.compute),
         selector_(context.device, context.numerics.sparse, context.summaries) {}
 
   // Reserves capacity for sequences of up to this layout's tokens.
@@ -59,6 +62,8 @@ class ChunkRunner {
   // sum of the losses.
   void begin_sequence(const SequenceLayout& layout, const SequenceInput& input, float scale);
   void run(const Task& task);
+  // After the last task of an episode: its workspace is empty then.
+  void end_episode() { release_saved(); }
   // Releases everything taken from the workspace, after an interruption.
   void drop();
 
@@ -87,6 +92,7 @@ class ChunkRunner {
     Lease stream_TD;  // the residual stream; from the head on, its gradient
     std::vector<LayerActivations> layers;
   };
+  void run_now(const Task& task);
   Chunk& chunk_of(const Task& task);
   void end_chunk(Chunk& chunk);
   ChunkContext context_of(const Chunk& chunk) const;
@@ -95,6 +101,17 @@ class ChunkRunner {
   View input_place(std::int64_t chunk, std::int64_t layer) const;
   // The layer's activations, including those that an earlier episode retained.
   LayerActivations& activations_of(Chunk& chunk, const Task& task) const;
+  // Activations on their way: those of a task leave until the next ones do, or the episode ends;
+  // those of the next task come while one runs.
+  struct Moving {
+    std::int64_t layer = -1;
+    LayerActivations tensors;
+    Fence fence;
+  };
+  void save(const Task& task, LayerActivations& held);
+  void release_saved();
+  Moving fetch(const Task& task);
+  void use_fetched(Chunk& chunk, const Task& task);
   void embed(const Task& task);
   void layer_forward_task(const Task& task);
   void head(const Task& task);
@@ -107,10 +124,12 @@ class ChunkRunner {
   Workspace& workspace_;
   PageStore& pages_;
   DType compute_;
+  ActivationSizes sizes_;
   SequenceLayout layout_;
   SequenceInput input_;
   float scale_ = 1.0f;
   std::vector<Chunk> chunks_;  // in flight: one, or as many as are kept
+  Moving saving_, fetching_;
   PageSelector selector_;
   VisitLists visits_;  // of layers that are not sparse
   std::int64_t visits_chunk_ = -1, visits_window_ = -1;

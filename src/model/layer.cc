@@ -31,12 +31,6 @@ Lease normed(const LayerPass& pass, const char* name, ConstView x_TD, ConstView 
   return h_TD;
 }
 
-// A task that only selects leaves q to the one that attends, not to the backward pass.
-bool retains_queries(const Task& task) {
-  const bool for_later = !task.selects || task.attends() || task.lasting.has(Retained::kQ);
-  return task.retains.has(Retained::kQ) && for_later;
-}
-
 // q, and k if there is a norm, in the form in which they are retained.
 void project_queries(const LayerPass& pass, ConstView x_TD, LayerActivations& held) {
   const ChunkContext& ctx = pass.ctx;
@@ -47,7 +41,7 @@ void project_queries(const LayerPass& pass, ConstView x_TD, LayerActivations& he
   {
     const Lease h_TD = normed(pass, "normed input", x_TD, w.input_norm);
     linear(ctx, h_TD, w.q, w.q_bias, q_THC.reshaped({s.T, s.H * s.C}));
-    if (w.q_norm.present() && retains_queries(pass.task)) {
+    if (w.q_norm.present() && pass.task.keys_too) {
       held.k_TKC = take(pass, pass.places.k_TKC, "k before its norm", {s.T, s.K, s.C});
       linear(ctx, h_TD, w.k, w.k_bias, held.k_TKC.view().reshaped({s.T, s.K * s.C}));
     }

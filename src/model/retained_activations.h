@@ -1,6 +1,5 @@
 // Activations that outlive their episode: one block of device memory with a place for each, known
 // before the step. They live from the forward pass to their layer's backward pass.
-//   T tokens of a chunk   D hidden   H query heads   K KV heads   C head size   F feed-forward
 #pragma once
 
 #include <cstdint>
@@ -8,8 +7,7 @@
 #include <vector>
 
 #include "device/device.h"
-#include "model/config.h"
-#include "model/layer.h"
+#include "model/activation_shapes.h"
 #include "schedule/retention.h"
 
 namespace longstride {
@@ -28,16 +26,8 @@ class RetainedLayout {
                      Retention tensors) const;
 
  private:
-  struct Sizes {
-    std::int64_t layers = 0, D = 0, H = 0, K = 0, C = 0, F = 0;
-    bool keys_too = false;  // keys are retained with q
-    DType compute = DType::kF32;
-  };
-  // Calls f(which, the place's member, dtype, its shape for T tokens) for each tensor of a layer.
-  template <class F>
-  void for_tensors(std::int64_t T, const F& f) const;
-
-  Sizes sizes_;
+  ActivationSizes sizes_;
+  std::int64_t layers_ = 0;
   std::int64_t chunk_tokens_ = 0;
   std::vector<Retention> retained_;
   std::vector<std::int64_t> offsets_;  // of (chunk, layer), and the end

@@ -112,6 +112,8 @@ OrderedJson record_to_json(const StepRecord& r) {
   out["bytes_disk_optimizer"] = r.disk_optimizer;
   out["bytes_host_pages"] = r.host_pages;
   out["bytes_disk_pages"] = r.disk_pages;
+  out["bytes_host_activations"] = r.host_activations;
+  out["bytes_disk_activations"] = r.disk_activations;
   out["bytes_moved_out"] = r.moved.out;
   out["bytes_moved_in"] = r.moved.in;
   out["hidden_share"] = finite(r.move_times.hidden_share());

@@ -23,6 +23,7 @@ WorkspaceTrace record(const Episode& episode, const RunnerContext& context,
   workspace.start_recording();
   runner.begin_sequence(layout, {zeros, zeros, layout.document_starts}, 1.0f);
   for (const Task& task : episode.tasks) runner.run(task);
+  runner.end_episode();
   return workspace.finish_recording();
 }
 
@@ -53,6 +54,7 @@ ScheduleOptions schedule_options(const Device& runs_on, const ModelConfig& confi
           .keep_chunks = options.keep_chunks,
           .within_episode = options.within_episode,
           .across_episodes = options.across_episodes,
+          .offloaded = options.offloaded,
           .forward_cut = cut(false),
           .backward_cut = cut(true),
           .packed = options.packed,
@@ -84,7 +86,20 @@ std::int64_t kv_bytes_needed(const ModelConfig& config, const NumericsRecord& nu
 }
 
 RetainedLayout StepPlan::retained(const ModelConfig& config, DType compute) const {
-  return {config, compute, std::min(max_tokens, chunk_tokens), schedule.across_episodes};
+  return {config, compute, longest_chunk(), schedule.across_episodes};
+}
+
+std::vector<Retention> StepPlan::saved() const {
+  std::vector<Retention> saved;
+  if (schedule.offloaded.empty()) return saved;
+  const std::int64_t layers = std::ssize(schedule.windows),
+                     recomputed =
+                         std::max<std::int64_t>(0, layout().chunks() - schedule.keep_chunks);
+  for (std::int64_t chunk = 0; chunk < recomputed; ++chunk)
+    for (std::int64_t layer = 0; layer < layers; ++layer)
+      saved.push_back(schedule.saved(chunk, layer));
+  const bool none = std::ranges::all_of(saved, [](Retention r) { return r.empty(); });
+  return none ? std::vector<Retention>() : saved;
 }
 
 const PlacedEpisode& StepPlan::placed(const Episode& episode) const {
@@ -107,6 +122,11 @@ StepPlanner::StepPlanner(const Device& runs_on, const ModelConfig& config,
   schedule_ = make_step_schedule(layout_, plan.schedule);
   place_episodes(runs_on, config, parameters, numerics);
   plan.memory.retained = plan.retained(config, shape_.dtype).bytes();
+  const ActivationSpread activations = spread_activations(
+      {config, shape_.dtype}, plan.longest_chunk(), plan.saved(), options.activations);
+  plan.activations = activations.capacity;
+  plan.memory.host_activations = activations.host_bytes;
+  plan.memory.disk_activations = activations.disk_bytes;
   plan.memory.summaries = PageSummaries::bytes(shape_, numerics.sparse, layout_.pages());
   for (const auto& [shape, placed] : plan.episodes) {
     plan.memory.workspace = std::max(plan.memory.workspace, placed.placement.bytes);
@@ -137,21 +157,22 @@ void StepPlanner::place_episodes(const Device& runs_on, const ModelConfig& confi
     if (layout.chunks() > 1) layout.tokens = layout.chunks() * layout.chunk_tokens;
     return layout;
   };
-  const auto place_all = [&](const StepSchedule& schedule, const SequenceLayout& layout) {
-    for (const Episode& episode : schedule.episodes) {
+  const auto place_all = [&](const std::vector<Episode>& all, const SequenceLayout& layout) {
+    for (const Episode& episode : all) {
       EpisodeShape shape = shape_of(episode);
       if (!without_pages_.episodes.contains(shape))
         without_pages_.episodes.emplace(std::move(shape),
                                         place(episode, context, full(layout), full(layout_)));
     }
   };
-  place_all(schedule_, layout_);
+  place_all(schedule_.episodes, layout_);
+  place_all(episodes_of_shorter(layout_, without_pages_.schedule), layout_);
   // Sequences with fewer chunks than keep_chunks keep all of them.
   for (std::int64_t kept = 1;
        kept < std::min(layout_.chunks(), without_pages_.schedule.keep_chunks); ++kept) {
     SequenceLayout shorter = layout_;
     shorter.tokens = kept * layout_.chunk_tokens;
-    place_all(make_step_schedule(shorter, without_pages_.schedule), shorter);
+    place_all(make_step_schedule(shorter, without_pages_.schedule).episodes, shorter);
   }
 }
 

@@ -3,10 +3,12 @@
 // Planning runs on shapes alone. Plain data.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <vector>
 
 #include "model/config.h"
+#include "model/offloaded_activations.h"
 #include "model/parameter_specs.h"
 #include "model/retained_activations.h"
 #include "pages/page_budget.h"
@@ -21,6 +23,8 @@ struct StepOptions {
   std::int64_t keep_chunks = 1;
   Retention within_episode = Retention::all();  // keep_chunks and these two as in ScheduleOptions
   std::vector<Retention> across_episodes = {};
+  std::vector<Retention> offloaded = {};  // as in ScheduleOptions
+  ActivationBudget activations = {};      // for those
   PageBudget pages = {};
   bool packed = false;    // documents may begin inside chunks
   bool wavefront = true;  // as in ScheduleOptions
@@ -40,6 +44,7 @@ struct StepMemory {
   std::int64_t retained = 0;                    // activations that outlive their episode
   std::int64_t summaries = 0;                   // of pages, in sparse layers
   std::int64_t host_pages = 0, disk_pages = 0;  // capacity for offloaded pages
+  std::int64_t host_activations = 0, disk_activations = 0;  // likewise
   // The most bytes of the workspace alive at once: the size of a perfect placement.
   std::int64_t workspace_bound = 0;
 
@@ -47,6 +52,8 @@ struct StepMemory {
   std::int64_t total() const {
     return kv_pages + kv_gradient_pages + workspace + retained + summaries;
   }
+  std::int64_t host() const { return host_pages + host_activations; }
+  std::int64_t disk() const { return disk_pages + disk_activations; }
   bool operator==(const StepMemory&) const = default;
 };
 
@@ -64,10 +71,14 @@ struct StepPlan {
   ScheduleOptions schedule;  // of every sequence
   PlacedEpisodes episodes;
   KvCapacity pages;
+  ActivationCapacity activations;
   StepMemory memory;
 
   SequenceLayout layout() const { return {max_tokens, chunk_tokens, page_tokens, {0}}; }
   RetainedLayout retained(const ModelConfig& config, DType compute) const;
+  // What leaves the device, by chunk, then layer; empty: nothing.
+  std::vector<Retention> saved() const;
+  std::int64_t longest_chunk() const { return std::min(max_tokens, chunk_tokens); }
   // Fails if no episode of that shape was planned.
   const PlacedEpisode& placed(const Episode& episode) const;
   bool operator==(const StepPlan&) const = default;

@@ -55,6 +55,8 @@ void memory_fields(Memory& m, const F& f) {
   f("summaries", m.summaries);
   f("host_pages", m.host_pages);
   f("disk_pages", m.disk_pages);
+  f("host_activations", m.host_activations);
+  f("disk_activations", m.disk_activations);
   f("workspace_bound", m.workspace_bound);
 }
 
@@ -75,6 +77,8 @@ void task_fields(Task& t, const F& f) {
   f("append", t.append);
   f("sparse", t.sparse);
   f("selects", t.selects);
+  f("keys_too", t.keys_too);
+  f("fetches_layer", t.fetches_layer);
 }
 
 template <class Capacity, class F>
@@ -114,15 +118,16 @@ OffloadCapacity offload_from(const Json& json) {
 }
 
 OrderedJson schedule_to_json(const ScheduleOptions& s) {
-  OrderedJson across = OrderedJson::array(), forward, backward;
+  OrderedJson across = OrderedJson::array(), offloaded = OrderedJson::array(), forward, backward;
   for (const Retention tensors : s.across_episodes) across.push_back(names_of(tensors));
+  for (const Retention tensors : s.offloaded) offloaded.push_back(names_of(tensors));
   cut_fields(s.forward_cut, writing(forward));
   cut_fields(s.backward_cut, writing(backward));
   return {{"windows", s.windows},         {"sparse", to_json(s.sparse)},
           {"keep_chunks", s.keep_chunks}, {"within_episode", names_of(s.within_episode)},
-          {"across_episodes", across},    {"forward_cut", forward},
-          {"backward_cut", backward},     {"packed", s.packed},
-          {"wavefront", s.wavefront}};
+          {"across_episodes", across},    {"offloaded", offloaded},
+          {"forward_cut", forward},       {"backward_cut", backward},
+          {"packed", s.packed},           {"wavefront", s.wavefront}};
 }
 
 ScheduleOptions schedule_from(const Json& json) {
@@ -133,6 +138,7 @@ ScheduleOptions schedule_from(const Json& json) {
   s.within_episode = retention_from(json.at("within_episode"));
   for (const Json& tensors : json.at("across_episodes"))
     s.across_episodes.push_back(retention_from(tensors));
+  for (const Json& tensors : json.at("offloaded")) s.offloaded.push_back(retention_from(tensors));
   cut_fields(s.forward_cut, reading(json.at("forward_cut")));
   cut_fields(s.backward_cut, reading(json.at("backward_cut")));
   json.at("packed").get_to(s.packed);
@@ -148,6 +154,8 @@ OrderedJson episode_to_json(const EpisodeShape& shape, const PlacedEpisode& plac
     task["held"] = names_of(t.held);
     task["retains"] = names_of(t.retains);
     task["lasting"] = names_of(t.lasting);
+    task["saved"] = names_of(t.saved);
+    task["fetches"] = names_of(t.fetches);
     tasks.push_back(std::move(task));
   }
   for (std::size_t i = 0; i < placed.trace.size(); ++i) {
@@ -169,6 +177,8 @@ std::pair<EpisodeShape, PlacedEpisode> episode_from(const Json& json) {
     t.held = retention_from(task.at("held"));
     t.retains = retention_from(task.at("retains"));
     t.lasting = retention_from(task.at("lasting"));
+    t.saved = retention_from(task.at("saved"));
+    t.fetches = retention_from(task.at("fetches"));
   }
   json.at("workspace").get_to(placed.placement.bytes);
   for (const Json& request : json.at("tensors")) {
@@ -183,18 +193,20 @@ std::pair<EpisodeShape, PlacedEpisode> episode_from(const Json& json) {
 }  // namespace
 
 OrderedJson to_json(const StepPlan& plan) {
-  OrderedJson episodes = OrderedJson::array(), pages, memory;
+  OrderedJson episodes = OrderedJson::array(), activations = OrderedJson::array(), pages, memory;
   for (const auto& [shape, placed] : plan.episodes)
     episodes.push_back(episode_to_json(shape, placed));
   page_fields(plan.pages, writing(pages));
   pages["kv_offload"] = offload_to_json(plan.pages.kv_offload);
   pages["gradient_offload"] = offload_to_json(plan.pages.gradient_offload);
+  for (const OffloadCapacity& kind : plan.activations) activations.push_back(offload_to_json(kind));
   memory_fields(plan.memory, writing(memory));
   return {{"max_tokens", plan.max_tokens},
           {"chunk_tokens", plan.chunk_tokens},
           {"page_tokens", plan.page_tokens},
           {"schedule", schedule_to_json(plan.schedule)},
           {"pages", pages},
+          {"activations", activations},
           {"memory", memory},
           {"episodes", episodes}};
 }
@@ -213,6 +225,8 @@ StepPlan step_plan_from_json(const Json& json, const std::string& where) {
     page_fields(plan.pages, reading(pages));
     plan.pages.kv_offload = offload_from(pages.at("kv_offload"));
     plan.pages.gradient_offload = offload_from(pages.at("gradient_offload"));
+    for (std::size_t k = 0; k < plan.activations.size(); ++k)
+      plan.activations[k] = offload_from(json.at("activations").at(k));
     memory_fields(plan.memory, reading(json.at("memory")));
     for (const Json& episode : json.at("episodes")) plan.episodes.insert(episode_from(episode));
     return plan;

@@ -41,10 +41,19 @@ class Builder {
     for (std::int64_t c = recomputed - 1; c >= 0; --c) {
       begin(EpisodeKind::kRecompute, 1);
       backward(c, recompute(c));
+      fetch_saved(c);
     }
     LS_CHECK(kv_pages_ == 0 && gradient_pages_ == 0, "{} KV and {} gradient pages left over",
              kv_pages_, gradient_pages_);
     return std::move(result_);
+  }
+
+  std::vector<Episode> build_single_forwards() {
+    for (std::int64_t c = 0; c + 1 < layout_.chunks(); c += 2) {
+      begin(EpisodeKind::kForward, 1);
+      forward(c);
+    }
+    return std::move(result_.episodes);
   }
 
  private:
@@ -93,7 +102,7 @@ class Builder {
   }
 
   struct Activations {
-    Retention held, retains, lasting;
+    Retention held, retains, lasting, saved = {};
     bool output = false, output_lasts = false, append = false;
   };
   void add_forward(std::int64_t chunk, std::int64_t layer, const Activations& a) {
@@ -101,10 +110,14 @@ class Builder {
     task.held = a.held;
     task.retains = a.retains | a.held;
     task.lasting = a.lasting;
+    task.saved = a.saved;
     task.output = a.output;
     task.output_lasts = a.output_lasts;
     task.append = a.append;
     if (task.sparse && (task.append || task.attends())) task.selects = selects_first(chunk, layer);
+    // A task that only selects leaves q to the one that attends, not to the backward pass.
+    task.keys_too = task.retains.has(Retained::kQ) &&
+                    (!task.selects || task.attends() || retained(chunk, layer).has(Retained::kQ));
     if (task.attends()) task.segments = segments(task);
     if (!a.append) return;
     task.appended = layout_.chunk_pages(chunk);
@@ -134,11 +147,16 @@ class Builder {
     task.output_lasts = input_lasts(chunk, 0);
   }
 
+  // On the device or off it.
+  Retention retained(std::int64_t chunk, std::int64_t layer) const {
+    return options_.retained(chunk, layer) | options_.saved(chunk, layer);
+  }
+
   void forward_layer(std::int64_t chunk, std::int64_t layer) {
-    const Retention retained = options_.retained(chunk, layer);
     add_forward(chunk, layer,
-                {.retains = retained,
-                 .lasting = retained,
+                {.retains = retained(chunk, layer),
+                 .lasting = options_.retained(chunk, layer),
+                 .saved = options_.saved(chunk, layer),
                  .output = layer < layers_ - 1,
                  .output_lasts = input_lasts(chunk, layer + 1),
                  .append = true});
@@ -162,26 +180,28 @@ class Builder {
   // Whether a layer of the first forward pass is split, because it selects and then attends.
   bool is_split(std::int64_t chunk, std::int64_t layer) const {
     return options_.sparse.is_sparse(layer) &&
-           (layer < layers_ - 1 || options_.retained(chunk, layer).has(Retained::kAttention));
+           (layer < layers_ - 1 || retained(chunk, layer).has(Retained::kAttention));
   }
 
   void select(std::int64_t chunk, std::int64_t layer) {
     if (!is_split(chunk, layer)) return;
-    const Retention retained = options_.retained(chunk, layer);
     add_forward(chunk, layer,
-                {.retains = kSelecting, .lasting = retained & kSelecting, .append = true});
+                {.retains = kSelecting,
+                 .lasting = options_.retained(chunk, layer) & kSelecting,
+                 .append = true});
   }
 
   void attend(std::int64_t chunk, std::int64_t layer) {
     if (!is_split(chunk, layer)) return forward_layer(chunk, layer);
-    const Retention retained = options_.retained(chunk, layer);
+    const Retention all = retained(chunk, layer);
     add_forward(chunk, layer,
                 {.held = kSelecting,
-                 .retains = retained,
-                 .lasting = retained - kSelecting,
+                 .retains = all,
+                 .lasting = options_.retained(chunk, layer) - kSelecting,
+                 .saved = options_.saved(chunk, layer),
                  .output = layer < layers_ - 1,
                  .output_lasts = input_lasts(chunk, layer + 1)});
-    last().retains = retained;
+    last().retains = all;
     last().ends_chunk = layer == layers_ - 1;
   }
 
@@ -196,8 +216,7 @@ class Builder {
   // retained. Returns what each layer holds afterwards.
   std::vector<Retention> recompute(std::int64_t chunk) {
     std::vector<Retention> held;
-    for (std::int64_t layer = 0; layer < layers_; ++layer)
-      held.push_back(options_.retained(chunk, layer));
+    for (std::int64_t layer = 0; layer < layers_; ++layer) held.push_back(retained(chunk, layer));
     const auto has_input = [&](std::int64_t layer) {
       return held[static_cast<std::size_t>(layer)].has(Retained::kInput);
     };
@@ -238,6 +257,18 @@ class Builder {
     add(TaskKind::kEmbedBackward, chunk);
   }
 
+  // Saved activations come back one task before the first that finds them.
+  void fetch_saved(std::int64_t chunk) {
+    std::vector<Task>& tasks = result_.episodes.back().tasks;
+    std::vector<char> fetched(options_.windows.size());
+    for (std::size_t i = 1; i < tasks.size(); ++i) {
+      const std::int64_t layer = tasks[i].layer;
+      if (layer < 0 || std::exchange(fetched[static_cast<std::size_t>(layer)], true)) continue;
+      tasks[i - 1].fetches = options_.saved(chunk, layer);
+      if (!tasks[i - 1].fetches.empty()) tasks[i - 1].fetches_layer = layer;
+    }
+  }
+
   const SequenceLayout& layout_;
   const ScheduleOptions& options_;
   const std::int64_t layers_;
@@ -275,8 +306,9 @@ bool Task::attends() const {
 
 bool TaskShape::operator<(const TaskShape& other) const {
   const auto fields = [](const TaskShape& t) {
-    return std::tie(t.kind, t.chunk, t.layer, t.held, t.retains, t.lasting, t.output,
-                    t.output_lasts, t.append, t.sparse, t.selects);
+    return std::tie(t.kind, t.chunk, t.layer, t.held, t.retains, t.lasting, t.saved, t.fetches,
+                    t.fetches_layer, t.output, t.output_lasts, t.append, t.sparse, t.selects,
+                    t.keys_too);
   };
   return fields(*this) < fields(other);
 }
@@ -291,17 +323,34 @@ EpisodeShape shape_of(const Episode& episode) {
                      .held = task.held,
                      .retains = task.retains,
                      .lasting = task.lasting,
+                     .saved = task.saved,
+                     .fetches = task.fetches,
+                     .fetches_layer = task.fetches_layer,
                      .output = task.output,
                      .output_lasts = task.output_lasts,
                      .append = task.append,
                      .sparse = task.sparse,
-                     .selects = task.selects});
+                     .selects = task.selects,
+                     .keys_too = task.keys_too});
   return shape;
 }
 
+namespace {
+
+Retention entry(const std::vector<Retention>& list, std::size_t layers, std::int64_t chunk,
+                std::int64_t layer) {
+  const auto i = static_cast<std::size_t>(chunk) * layers + static_cast<std::size_t>(layer);
+  return i < list.size() ? list[i] : Retention();
+}
+
+}  // namespace
+
 Retention ScheduleOptions::retained(std::int64_t chunk, std::int64_t layer) const {
-  const auto i = static_cast<std::size_t>(chunk) * windows.size() + static_cast<std::size_t>(layer);
-  return i < across_episodes.size() ? across_episodes[i] : Retention();
+  return entry(across_episodes, windows.size(), chunk, layer);
+}
+
+Retention ScheduleOptions::saved(std::int64_t chunk, std::int64_t layer) const {
+  return entry(offloaded, windows.size(), chunk, layer) - retained(chunk, layer);
 }
 
 StepSchedule make_step_schedule(const SequenceLayout& layout, const ScheduleOptions& options) {
@@ -310,6 +359,12 @@ StepSchedule make_step_schedule(const SequenceLayout& layout, const ScheduleOpti
   LS_CHECK(!options.windows.empty(), "a model has layers");
   LS_CHECK(options.within_episode.has(Retained::kInput), "a layer's input is not kept");
   return Builder(layout, options).build();
+}
+
+std::vector<Episode> episodes_of_shorter(const SequenceLayout& layout,
+                                         const ScheduleOptions& options) {
+  if (!options.wavefront || !options.sparse.any()) return {};
+  return Builder(layout, options).build_single_forwards();
 }
 
 }  // namespace longstride

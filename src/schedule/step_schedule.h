@@ -33,11 +33,17 @@ struct Task {
   Retention held;           // activations of this chunk and layer that exist before the task
   Retention retains;        // kLayerForward: those that exist after it, `held` included
   Retention lasting;        // of `retains`: those that this task makes and that outlive the episode
+  Retention saved;          // of `retains`: those that leave the device at its end, until the
+                            // chunk's backward pass
+  bool keys_too = false;    // kLayerForward: with q, makes what the backward pass needs of the keys
   bool output = false;      // kEmbed, kLayerForward: computes the input of the layer above
   bool output_lasts = false;  // the output outlives the episode: the layer above retains it
   bool append = false;        // kLayerForward: stores K and V into new pages (only the first pass
                               // does; a recompute finds them)
   bool ends_chunk = false;    // kLayerForward: the last task of the chunk in its episode
+  // Saved activations that the next task finds: they come back while this one runs.
+  Retention fetches;
+  std::int64_t fetches_layer = -1;
   // Attention over selected pages: `visited` are all pages that may be selected. The first task of
   // a (chunk, layer) that computes q selects them, for the later ones too.
   bool sparse = false, selects = false;
@@ -77,9 +83,10 @@ struct TaskShape {
   TaskKind kind = TaskKind::kEmbed;
   std::int64_t chunk = 0;  // relative to that of the episode's first task
   std::int64_t layer = -1;
-  Retention held, retains, lasting;
+  Retention held, retains, lasting, saved, fetches;
+  std::int64_t fetches_layer = -1;
   bool output = false, output_lasts = false, append = false;
-  bool sparse = false, selects = false;
+  bool sparse = false, selects = false, keys_too = false;
   bool operator==(const TaskShape&) const = default;
   bool operator<(const TaskShape& other) const;  // some order, for maps
 };
@@ -102,6 +109,8 @@ struct ScheduleOptions {
   // Retained by the first forward pass of chunks that are recomputed, by chunk, then layer. Chunks
   // beyond the end of the list retain nothing.
   std::vector<Retention> across_episodes = {};
+  // Likewise those that leave the device and come back; what is retained already does not count.
+  std::vector<Retention> offloaded = {};
   KeyCut forward_cut = {}, backward_cut = {};  // of dense attention
   // The schedule must bound those of all sequences of its length, wherever documents begin.
   bool packed = false;
@@ -109,9 +118,15 @@ struct ScheduleOptions {
   bool wavefront = true;     // with sparse layers: chunks go forward in pairs
 
   Retention retained(std::int64_t chunk, std::int64_t layer) const;
+  Retention saved(std::int64_t chunk, std::int64_t layer) const;
   bool operator==(const ScheduleOptions&) const = default;
 };
 
 StepSchedule make_step_schedule(const SequenceLayout& layout, const ScheduleOptions& options);
+
+// Episodes that shorter sequences have and one of this layout may lack: chunks that go forward in
+// pairs here may be the last of their sequence that do, and go alone.
+std::vector<Episode> episodes_of_shorter(const SequenceLayout& layout,
+                                         const ScheduleOptions& options);
 
 }  // namespace longstride

@@ -89,7 +89,7 @@ void relieve_device(RunPlan& plan, const Device& device) {
 void split_state(RunPlan& plan, const Device& device) {
   if (plan.state.place != StatePlace::kDisk) return;
   place_optimizer(plan, StatePlace::kDisk,
-                  std::max<std::int64_t>(0, host_budget(plan, device, plan.needs.step.host_pages)));
+                  std::max<std::int64_t>(0, host_budget(plan, device, plan.needs.step.host())));
   if (plan.needs.optimizer_disk == 0) plan.state.place = StatePlace::kHost;
 }
 

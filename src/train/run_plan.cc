@@ -116,22 +116,24 @@ void check_fits(const RunPlan& plan) {
   }
   if (n.host_total() > n.host_available)
     throw Error(
-        fmt::format("this run needs {} of host memory and {} are free: optimizer {}, pages {}",
+        fmt::format("this run needs {} of host memory and {} are free: optimizer {}, pages {}, "
+                    "activations {}",
                     text(n.host_total()), text(n.host_available), text(n.optimizer_host),
-                    text(n.step.host_pages)),
+                    text(n.step.host_pages), text(n.step.host_activations)),
         "set memory.optimizer to \"device\" if the device has room for it, or to \"disk\" with "
         "memory.disk_path; set memory.host lower with memory.disk in its place, free memory on "
         "this machine, or choose a smaller model");
   if (n.disk_total() > n.disk_available)
-    throw Error(fmt::format("this run needs {} on disk at memory.disk_path {} and {} there: "
-                            "optimizer {}, pages {}",
-                            text(n.disk_total()), plan.config.memory.disk_path.string(),
-                            plan.config.memory.disk
-                                ? fmt::format("memory.disk allows {}", text(n.disk_available))
-                                : fmt::format("{} are free but a reserve", text(n.disk_available)),
-                            text(n.optimizer_disk), text(n.step.disk_pages)),
-                "raise memory.disk, name a disk with more room as memory.disk_path, raise "
-                "memory.host, shorten training.context, or choose a smaller model");
+    throw Error(
+        fmt::format("this run needs {} on disk at memory.disk_path {} and {} there: "
+                    "optimizer {}, pages {}, activations {}",
+                    text(n.disk_total()), plan.config.memory.disk_path.string(),
+                    plan.config.memory.disk
+                        ? fmt::format("memory.disk allows {}", text(n.disk_available))
+                        : fmt::format("{} are free but a reserve", text(n.disk_available)),
+                    text(n.optimizer_disk), text(n.step.disk_pages), text(n.step.disk_activations)),
+        "raise memory.disk, name a disk with more room as memory.disk_path, raise "
+        "memory.host, shorten training.context, or choose a smaller model");
   if (n.saves.more > 0 && n.saves.available && n.saves.bytes > *n.saves.available)
     throw Error(
         fmt::format("a save takes {} and checkpoint.directory {} has {} free", text(n.saves.bytes),
@@ -213,6 +215,9 @@ std::string describe(const RunPlan& plan, const CorpusFacts* facts) {
   }
   if (plan.needs.step.host_pages > 0) row("pages on the host", text(plan.needs.step.host_pages));
   if (plan.needs.step.disk_pages > 0) row("pages on disk", text(plan.needs.step.disk_pages));
+  if (const StepMemory& step = plan.needs.step; step.host_activations + step.disk_activations > 0)
+    row("activations off it", fmt::format("{} on the host, {} on disk", text(step.host_activations),
+                                          text(step.disk_activations)));
   row("together", fmt::format("{}{} of {} available", plan.needs.step_planned ? "" : "at least ",
                               text(plan.needs.total()), text(plan.needs.available)));
   if (plan.needs.host_total() > 0)

@@ -51,8 +51,8 @@ struct RunNeeds {
   std::int64_t disk_available = 0;  // memory.disk, or the free bytes less a reserve
   SaveNeeds saves;
   std::int64_t total() const { return weights + gradients + optimizer + step.total(); }
-  std::int64_t host_total() const { return optimizer_host + step.host_pages; }
-  std::int64_t disk_total() const { return optimizer_disk + step.disk_pages; }
+  std::int64_t host_total() const { return optimizer_host + step.host(); }
+  std::int64_t disk_total() const { return optimizer_disk + step.disk(); }
 };
 
 struct RunPlan {

@@ -150,6 +150,11 @@ StepRunner::StepRunner(const ModelConfig& config, const ParameterSet& weights,
   arena_ = device_.allocate(plan_.memory.workspace, "workspace");
   store_ = std::make_unique<KvStore>(device_, kv_shape(config, numerics), plan_.pages,
                                      make_mover ? make_mover(device_) : nullptr);
+  if (const std::vector<Retention> saved = plan_.saved(); !saved.empty())
+    offloaded_ = std::make_unique<OffloadedActivations>(
+        device_, make_mover ? make_mover(device_) : device_.make_mover(),
+        ActivationSizes(config_, numerics_.compute), config_.layers, plan_.longest_chunk(), saved,
+        plan_.activations);
   const View frequencies(frequencies_->data(), DType::kF64, {config.head_size / 2});
   runner_ = std::make_unique<ChunkRunner>(RunnerContext{.device = device_,
                                                         .config = config_,
@@ -159,7 +164,8 @@ StepRunner::StepRunner(const ModelConfig& config, const ParameterSet& weights,
                                                         .frequencies = frequencies,
                                                         .attention_factor = rope.attention_factor,
                                                         .retained = retained_,
-                                                        .summaries = summaries_},
+                                                        .summaries = summaries_,
+                                                        .offloaded = offloaded_.get()},
                                           workspace_, *store_);
   runner_->reserve(plan_.layout());
 }
@@ -200,6 +206,16 @@ const ops::KernelChoices& StepRunner::choose_kernels(const std::function<bool()>
   return numerics_.choices;
 }
 
+MovedBytes StepRunner::moved() const {
+  return offloaded_ ? store_->moved() + offloaded_->moved() : store_->moved();
+}
+
+OffloadTimes StepRunner::take_times() {
+  OffloadTimes times = store_->take_times();
+  if (offloaded_) times += offloaded_->take_times();
+  return times;
+}
+
 SequenceResult StepRunner::run(const SequenceInput& input, double scale,
                                const std::function<bool()>& should_stop,
                                const OnSequenceProgress& on_progress) {
@@ -213,10 +229,11 @@ SequenceResult StepRunner::run(const SequenceInput& input, double scale,
   const StepSchedule schedule = make_step_schedule(layout, plan_.schedule);
   runner_->begin_sequence(layout, input, static_cast<float>(scale));
   store_->begin(schedule);
+  if (offloaded_) offloaded_->begin(schedule);
 
   SequenceResult result;
-  const MovedBytes before = store_->moved();
-  store_->take_times();  // resets the times
+  const MovedBytes before = moved();
+  take_times();  // resets the times
   PhaseClock clock(device_.stream());
   StepTrace trace(device_.stream());
   const double all_work = on_progress ? work_of(config_, layout, schedule) : 1.0;
@@ -244,12 +261,14 @@ SequenceResult StepRunner::run(const SequenceInput& input, double scale,
         runner_->run(task);
         device_.stream().throttle();
       }
+      runner_->end_episode();
       workspace_.finish_replay();
     }
     clock.stop();
     trace.wait();
     device_.stream().synchronize();
     store_->finish();
+    if (offloaded_) offloaded_->finish();
   } catch (...) {
     runner_->drop();
     workspace_.abandon();
@@ -259,8 +278,8 @@ SequenceResult StepRunner::run(const SequenceInput& input, double scale,
 
   const ChunkRunner::Sums& sums = runner_->sums();
   result.loss_sum = sums.loss;
-  result.moved = store_->moved() - before;
-  result.move_times = store_->take_times();
+  result.moved = moved() - before;
+  result.move_times = take_times();
   result.selection = runner_->selected().counts();
   result.targets = sums.targets;
   result.correct = sums.correct;

@@ -89,6 +89,9 @@ class StepRunner {
   const SelectedLists& selected() const { return runner_->selected(); }
 
  private:
+  MovedBytes moved() const;
+  OffloadTimes take_times();
+
   ModelConfig config_;
   NumericsRecord numerics_;
   const ParameterSet& gradient_set_;
@@ -98,6 +101,7 @@ class StepRunner {
   std::unique_ptr<Memory> arena_, frequencies_;
   std::unique_ptr<KvStore> store_;
   RetainedActivations retained_;
+  std::unique_ptr<OffloadedActivations> offloaded_;  // null if none are
   PageSummaries summaries_;
   Workspace workspace_;
   std::unique_ptr<ChunkRunner> runner_;

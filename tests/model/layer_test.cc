@@ -82,6 +82,7 @@ class Layer : public ::testing::TestWithParam<bool> {
     Task forward{.kind = TaskKind::kLayerForward,
                  .layer = 0,
                  .retains = retain ? Retention::all() : Retention(),
+                 .keys_too = retain,
                  .output = true,
                  .append = true,
                  .appended = layout.chunk_pages(0),

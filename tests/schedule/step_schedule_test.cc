@@ -34,6 +34,7 @@ class Simulator {
         if (task.kind == TaskKind::kEmbed && task.output) stream_ = {task.chunk, 0};
         if (task.kind == TaskKind::kLayerForward) forward(task);
         if (task.kind == TaskKind::kLayerBackward) backward(task);
+        fetch(task);
       }
       ASSERT_EQ(static_cast<std::int64_t>(chunks.size()), episode.chunks);
       for (const auto& [place, held] : held_)
@@ -49,6 +50,7 @@ class Simulator {
     EXPECT_TRUE(kv_.empty());
     EXPECT_TRUE(gradients_.empty());
     for (const auto& [place, left] : lasting_) EXPECT_TRUE(left.empty());
+    for (const auto& [place, left] : saved_) EXPECT_TRUE(left.empty());
     EXPECT_EQ(schedule.peak_kv_pages, peak_kv_);
     EXPECT_EQ(schedule.peak_gradient_pages, peak_gradients_);
   }
@@ -98,8 +100,11 @@ class Simulator {
     EXPECT_TRUE(below || task.held.has(Retained::kInput));
     if (task.output) stream_ = {task.chunk, task.layer + 1};
     EXPECT_EQ(task.segments != nullptr, task.attends());
-    held_[place] = task.retains;
+    EXPECT_TRUE(task.retains.has(task.saved));
+    EXPECT_TRUE((task.saved & task.lasting).empty());
+    held_[place] = task.retains - task.saved;
     lasting_[place] = lasting_[place] | task.lasting;
+    saved_[place] = saved_[place] | task.saved;
     peak_kv_ = std::max(peak_kv_, static_cast<std::int64_t>(kv_.size()));
   }
 
@@ -119,6 +124,18 @@ class Simulator {
     }
   }
 
+  // Saved activations come back once, one task before they are found.
+  void fetch(const Task& task) {
+    if (task.fetches.empty()) {
+      EXPECT_EQ(task.fetches_layer, -1);
+      return;
+    }
+    const Place place{task.chunk, task.fetches_layer};
+    EXPECT_EQ(saved_[place], task.fetches);
+    saved_[place] = {};
+    held_[place] = held_[place] | task.fetches;
+  }
+
   void expect_held(const Task& task) {
     const Place place{task.chunk, task.layer};
     EXPECT_EQ(task.held, held_[place] | lasting_[place]) << "activations that are not there";
@@ -129,6 +146,7 @@ class Simulator {
   std::int64_t layers_, peak_kv_ = 0, peak_gradients_ = 0;
   std::set<Place> appended_;
   std::map<Place, Retention> held_, lasting_;  // in the episode; beyond it
+  std::map<Place, Retention> saved_;           // off the device
   Place stream_{-1, -1};                       // the layer whose input was computed last
   std::vector<Place> backward_;
   Pages kv_, gradients_;
@@ -147,6 +165,9 @@ TEST(StepSchedule, KeepsItsPromisesOnRandomLayouts) {
     if (i % 2 == 0)
       for (std::int64_t n = pick(random, 0, layout.chunks() * 4); n > 0; --n)
         options.across_episodes.push_back(any());
+    if (i % 3 == 0)
+      for (std::int64_t n = pick(random, 0, layout.chunks() * 4); n > 0; --n)
+        options.offloaded.push_back(any());
     SCOPED_TRACE(fmt::format("case {}: {} tokens, chunks of {}, pages of {}, keep {}", i,
                              layout.tokens, layout.chunk_tokens, layout.page_tokens,
                              options.keep_chunks));
