@@ -1,0 +1,154 @@
+#include "plan/step_cost.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "plan/cost_flops.h"
+#include "plan/cost_pages.h"
+#include "plan/cost_seconds.h"
+#include "plan/task_work.h"
+#include "tensor/dtype_words.h"
+
+namespace longstride {
+namespace {
+
+void check_type(const NumericsRecord& numerics, const MachineRates& rates) {
+  if (numerics.compute == rates.compute) return;
+  throw Error(fmt::format("the rates of {} are for activations in {}, and the step computes in {}",
+                          rates.name, word_of(rates.compute), word_of(numerics.compute)),
+              "compute in that type, or choose another machine");
+}
+
+// Copies in both directions at once, and through the disk.
+double copy_seconds(const TaskMoves& m, const CopyRates& r) {
+  return std::max({m.in / r.from_host, m.out / r.to_host, (m.in + m.out) / r.both,
+                   m.disk_in / r.disk_read + m.disk_out / r.disk_write});
+}
+
+// A task that attends, and the ones after it that only store keys and values: the copies of all of
+// them are under way together.
+struct Group {
+  PhaseCost* phase = nullptr;
+  double arithmetic = 0, attention = 0;
+  TaskMoves moves;
+};
+
+// Seconds by which copies make the group longer. Pages are fetched ahead, but only so many, so that
+// the others arrive while attention runs.
+double exposed(const Group& group, double overlap, const CopyRates& rates) {
+  const TaskMoves& m = group.moves;
+  if (!m.any()) return 0;
+  const double copy = copy_seconds(m, rates),
+               behind = m.in > 0 ? std::max(0.0, 1 - m.ahead / m.in) * copy : 0,
+               hidden =
+                   std::max({group.arithmetic, copy, group.arithmetic - group.attention + behind}),
+               apart = group.arithmetic + copy, share = m.late ? 0 : overlap;
+  const double beside = rates.beside * (m.in / rates.from_host + m.out / rates.to_host);
+  return share * hidden + (1 - share) * apart - group.arithmetic + beside;
+}
+
+class Prediction {
+ public:
+  Prediction(const ModelConfig& config, const NumericsRecord& numerics, const StepPlan& plan,
+             const MachineRates& rates)
+      : rates_(rates),
+        layout_(plan.layout()),
+        schedule_(make_step_schedule(layout_, plan.schedule)),
+        counter_(config, numerics, layout_),
+        pages_(config, numerics, plan, layout_, schedule_) {}
+
+  StepCost run() {
+    for (const Episode& episode : schedule_.episodes) {
+      for (const Task& task : episode.tasks) add(task, episode.kind);
+      close_group();
+    }
+    return cost_;
+  }
+
+ private:
+  PhaseCost& phase_of(const Task& task, EpisodeKind episode) {
+    const bool forward = task.kind == TaskKind::kEmbed || task.kind == TaskKind::kLayerForward;
+    if (!forward) return cost_.backward;
+    return episode == EpisodeKind::kRecompute ? cost_.recompute : cost_.forward;
+  }
+
+  void add(const Task& task, EpisodeKind episode) {
+    const TaskSeconds seconds = seconds_of(counter_.count(task), rates_);
+    PhaseCost& phase = phase_of(task, episode);
+    phase.products += seconds.products;
+    phase.attention += seconds.attention;
+    phase.selection += seconds.selection;
+    phase.head += seconds.head;
+    phase.other += seconds.other;
+
+    const TaskMoves moves = pages_.next(task, episode);
+    cost_.bytes_in += moves.in;
+    cost_.bytes_out += moves.out;
+    cost_.disk_in += moves.disk_in;
+    cost_.disk_out += moves.disk_out;
+    const bool attends = task.attends();
+    if (!attends && !task.append) return;
+    if (attends) close_group();
+    Group& g = group_;
+    if (g.phase == nullptr) g.phase = &phase;
+    g.arithmetic += seconds.total();
+    g.attention += seconds.attention;
+    g.moves.in += moves.in;
+    g.moves.out += moves.out;
+    g.moves.disk_in += moves.disk_in;
+    g.moves.disk_out += moves.disk_out;
+    g.moves.ahead += moves.ahead;
+    g.moves.late = g.moves.late || moves.late;
+  }
+
+  void close_group() {
+    if (group_.phase != nullptr)
+      group_.phase->transfers += exposed(group_, pages_.overlap(), rates_.copies);
+    group_ = {};
+  }
+
+  const MachineRates& rates_;
+  const SequenceLayout layout_;
+  const StepSchedule schedule_;
+  const TaskCounter counter_;
+  PageMoves pages_;
+  StepCost cost_;
+  Group group_;
+};
+
+}  // namespace
+
+StepCost predict_step(const ModelConfig& config, const NumericsRecord& numerics,
+                      const StepPlan& plan, const MachineRates& rates) {
+  check_type(numerics, rates);
+  StepCost cost = Prediction(config, numerics, plan, rates).run();
+  const double seconds = cost.total();
+  cost.tokens_per_s = static_cast<double>(plan.max_tokens) / seconds;
+  cost.model_flops = step_model_flops(config, plan);
+  cost.utilization = cost.model_flops / seconds / rates.peak_flops;
+  return cost;
+}
+
+std::vector<double> task_seconds(const ModelConfig& config, const NumericsRecord& numerics,
+                                 const StepPlan& plan, const MachineRates& rates) {
+  check_type(numerics, rates);
+  const SequenceLayout layout = plan.layout();
+  const StepSchedule schedule = make_step_schedule(layout, plan.schedule);
+  const TaskCounter counter(config, numerics, layout);
+  std::vector<double> seconds;
+  for (const Episode& episode : schedule.episodes)
+    for (const Task& task : episode.tasks)
+      seconds.push_back(seconds_of(counter.count(task), rates).total());
+  return seconds;
+}
+
+double predict_update(const UpdateBytes& bytes, const MachineRates& rates) {
+  const double offloaded = bytes.state_host + bytes.state_disk;
+  // The norm reads the gradients once more than the update does.
+  const double touched = bytes.weights + 2 * bytes.gradients + 2 * (bytes.state_device + offloaded);
+  const TaskMoves moves{
+      .in = offloaded, .out = offloaded, .disk_in = bytes.state_disk, .disk_out = bytes.state_disk};
+  return std::max(touched / rates.update, copy_seconds(moves, rates.copies));
+}
+
+}  // namespace longstride

@@ -1,0 +1,222 @@
+//   T tokens of the chunk   D hidden size   Q query heads x head size   K KV heads x head size
+//   F feed-forward size   V vocabulary
+#include "plan/task_work.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace longstride {
+namespace {
+
+constexpr double kBackward = 2.5;  // products of attention's backward pass per forward one
+constexpr double kF32 = 4;         // bytes
+
+double real(std::int64_t n) { return static_cast<double>(n); }
+
+void add(TaskWork& work, double rows, double inner, double outer, double times = 1) {
+  LS_CHECK(work.product_count < TaskWork::kMostProducts, "more products than a task has");
+  work.products[work.product_count++] = {rows, inner, outer, times};
+}
+
+// Both gradients of y [rows, outer] = x [rows, inner] W^T; that of W is added to in fp32.
+void add_backward(TaskWork& work, double rows, double inner, double outer) {
+  add(work, rows, outer, inner);
+  add(work, outer, rows, inner);
+  work.gradient_sums += 2 * kF32 * inner * outer;
+}
+
+// A task that only selects leaves q to the one that attends, without keys before their norm.
+bool retains_queries(const Task& task) {
+  const bool for_later = !task.selects || task.attends() || task.lasting.has(Retained::kQ);
+  return task.retains.has(Retained::kQ) && for_later;
+}
+
+// Pairs of a query and a key of a causal sequence of n tokens.
+double causal_pairs(double n, double window) {
+  const double w = std::min(n, window);
+  return w * (w + 1) / 2 + (n - w) * w;
+}
+
+}  // namespace
+
+TaskCounter::TaskCounter(const ModelConfig& config, const NumericsRecord& numerics,
+                         const SequenceLayout& layout)
+    : config_(config),
+      numerics_(numerics),
+      layout_(layout),
+      D_(real(config.hidden_size)),
+      Q_(real(config.query_heads * config.head_size)),
+      K_(real(config.kv_heads * config.head_size)),
+      F_(real(config.ffn_size)),
+      V_(real(config.vocabulary)),
+      bytes_(real(size_of(numerics.compute))),
+      gradient_bytes_(real(size_of(numerics.kv_gradient_dtype))) {}
+
+TaskWork TaskCounter::count(const Task& task) const {
+  TaskWork work;
+  const double T = real(layout_.chunk_size(task.chunk));
+  switch (task.kind) {
+    case TaskKind::kEmbed:
+      work.memory = kF32 * T * real(config_.head_size);  // RoPE tables
+      if (task.output) work.memory += 2 * bytes_ * T * D_;
+      break;
+    case TaskKind::kLayerForward:
+      forward(task, work);
+      break;
+    case TaskKind::kHead:
+      head(T, work);
+      break;
+    case TaskKind::kLayerBackward:
+      backward(task, work);
+      break;
+    case TaskKind::kEmbedBackward:
+      work.memory = (bytes_ + 2 * kF32) * T * D_;
+      break;
+  }
+  return work;
+}
+
+void TaskCounter::forward(const Task& task, TaskWork& work) const {
+  const double T = real(layout_.chunk_size(task.chunk));
+  const LayerWork does = forward_work(task);
+  const double norm = 2 * bytes_ * T * D_;  // reads and writes
+  double memory = 0;
+  if (task.append) {
+    memory += norm;
+    add(work, T, D_, K_);
+    add(work, T, D_, K_);
+    memory += 4 * bytes_ * T * K_;  // rotated into the pages
+    if (config_.qk_norm) memory += 2 * bytes_ * T * K_;
+    if (task.sparse) memory += bytes_ * T * K_;  // summaries
+  }
+  if (does.q) {
+    memory += norm;
+    add(work, T, D_, Q_);
+    if (!config_.qk_norm)
+      memory += 2 * bytes_ * T * Q_;  // rotated in place
+    else if (retains_queries(task))
+      add(work, T, D_, K_);  // keys before their norm
+  }
+  if (config_.qk_norm && (does.attention || task.selects)) memory += 4 * bytes_ * T * Q_;
+  if (does.attention) attention(task, work);
+  if (task.selects) scores(task, work);
+  if (does.mid) {
+    add(work, T, Q_, D_);
+    memory += bytes_ * T * D_;  // the residual
+  }
+  if (does.gate || does.up) memory += norm;
+  if (does.gate) add(work, T, D_, F_);
+  if (does.up) add(work, T, D_, F_);
+  if (task.output) {
+    memory += 3 * bytes_ * T * F_;  // SwiGLU
+    add(work, T, F_, D_);
+    memory += bytes_ * T * D_;
+  }
+  work.memory += memory;
+}
+
+void TaskCounter::backward(const Task& task, TaskWork& work) const {
+  const double T = real(layout_.chunk_size(task.chunk));
+  add_backward(work, T, F_, D_);
+  add_backward(work, T, D_, F_);
+  add_backward(work, T, D_, F_);
+  add_backward(work, T, Q_, D_);
+  add_backward(work, T, D_, Q_);
+  add_backward(work, T, D_, K_);
+  add_backward(work, T, D_, K_);
+  // SwiGLU again and its gradient; two norms again and their gradients.
+  work.memory += bytes_ * T * (8 * F_ + 12 * D_);
+  // dq is rotated back; the chunk's gradient pages become dk and dv.
+  work.memory += bytes_ * T * (2 * Q_ + 2 * K_) + 2 * gradient_bytes_ * T * K_;
+  if (config_.qk_norm) work.memory += bytes_ * T * (8 * Q_ + 4 * K_);
+  attention(task, work);
+}
+
+void TaskCounter::head(double tokens, TaskWork& work) const {
+  work.is_head = true;
+  // Blocks of rows, each with the logits and both gradients. The last one may be shorter.
+  const double rows = std::min(tokens, real(std::max<std::int64_t>(1, numerics_.head_block_rows))),
+               blocks = tokens / rows;
+  add(work, rows, D_, V_, blocks);
+  add(work, rows, V_, D_, blocks);
+  add(work, V_, rows, D_, blocks);
+  work.gradient_sums = 2 * kF32 * blocks * V_ * D_;
+  // The logits twice, their gradient once; the final norm and its gradient.
+  work.memory = bytes_ * tokens * (3 * V_ + 5 * D_);
+}
+
+void TaskCounter::attention(const Task& task, TaskWork& work) const {
+  AttentionWork& a = work.attention;
+  a.backward = task.kind == TaskKind::kLayerBackward;
+  a.exact = numerics_.exact();
+  a.queries = real(layout_.chunk_size(task.chunk));
+  a.heads = real(config_.query_heads);
+  a.head_size = real(config_.head_size);
+  a.flops_per_key = 4 * Q_ * a.queries * (a.backward ? kBackward : 1);
+  if (task.sparse) return selected(task, work);
+  const std::int64_t window = config_.windows[static_cast<std::size_t>(task.layer)];
+  if (layout_.keys(task.chunk, window).kind == AttentionKind::kDense) return dense(task, work);
+  const double begin = real(layout_.chunk_begin(task.chunk)),
+               pairs = causal_pairs(begin + a.queries, real(window)) -
+                       causal_pairs(begin, real(window));
+  a.window_flops = a.flops_per_key * pairs / a.queries;
+  // Every block of keys adds to its gradient pages itself.
+  if (a.backward)
+    work.memory += 4 * gradient_bytes_ * K_ * real(task.visited.size() * layout_.page_tokens);
+}
+
+void TaskCounter::dense(const Task& task, TaskWork& work) const {
+  AttentionWork& a = work.attention;
+  const double T = a.queries, begin = real(layout_.chunk_begin(task.chunk));
+  const auto count = real(std::ssize(*task.segments));
+  a.own_flops = a.flops_per_key * (T + 1) / 2;
+  a.earlier_keys = begin;
+  // The own keys may be a segment of their own.
+  const bool own_apart =
+      begin > 0 && task.segments->back().begin == layout_.chunk_begin(task.chunk);
+  a.segments = begin > 0 ? count - (own_apart ? 1 : 0) : 0;
+  // Partial results are added up in fp32.
+  const double merged = count > 1 ? count * (bytes_ + 2 * kF32) * T * Q_ : 0;
+  work.memory += merged;
+  if (!a.backward) return;
+  // The library sums dq in fp32 and takes the products of outputs and their gradients; those of
+  // keys and values are added to the gradient pages.
+  work.memory += count * (2 * kF32 + 3 * bytes_) * T * Q_ +
+                 2 * (bytes_ + 2 * gradient_bytes_) * (begin + T) * K_;
+}
+
+void TaskCounter::selected(const Task& task, TaskWork& work) const {
+  AttentionWork& a = work.attention;
+  const std::int64_t begin = layout_.chunk_begin(task.chunk), P = layout_.page_tokens,
+                     pages = std::min(numerics_.sparse.budget(task.layer), begin / P);
+  const double T = a.queries, keys = real(pages * P);
+  if (layout_.chunk_size(task.chunk) % P != 0) {  // not for the library
+    a.window_flops = a.flops_per_key * (keys + (T + 1) / 2);
+    return;
+  }
+  a.own_flops = a.flops_per_key * (T + 1) / 2;
+  a.selected_flops = a.flops_per_key * keys;
+  if (pages == 0) return;
+  // Every query page has copies of its pages, and the backward pass also of their gradients.
+  const double copies = T / real(P) * keys * 2 * K_ * bytes_;
+  work.memory += copies * (a.backward ? 4 : 2);
+  // Queries and results are packed, and merged with those of the own keys.
+  work.memory += bytes_ * T * Q_ * (a.backward ? 12 : 6);
+  if (a.backward)
+    work.memory += 4 * gradient_bytes_ * K_ * real(task.most_visited * P) +
+                   2 * (2 * kF32 + 3 * bytes_) * T * Q_;
+}
+
+void TaskCounter::scores(const Task& task, TaskWork& work) const {
+  const Selection& s = numerics_.sparse.selection;
+  const std::int64_t pages = layout_.chunk_begin(task.chunk) / layout_.page_tokens;
+  const double vectors =
+                   real(pages * std::max<std::int64_t>(1, layout_.page_tokens / s.summary_tokens)),
+               heads = real(s.scoring == Scoring::kOomb ? config_.kv_heads : config_.query_heads);
+  if (numerics_.sparse.budget(task.layer) > 0)
+    work.score_flops =
+        4 * real(config_.head_size) * heads * real(layout_.chunk_size(task.chunk)) * vectors;
+}
+
+}  // namespace longstride
