@@ -6,25 +6,41 @@
 #include <set>
 #include <utility>
 
-#include "base/sizes.h"
 #include "plan/memory_map_svg_axes.h"
+#include "plan/memory_map_svg_text.h"
 
 namespace longstride {
 namespace {
 
+using svg::bytes_text;
 using svg::Canvas;
 using svg::Frame;
 
 constexpr double kWidth = 1240, kMargin = 24, kLeft = 80, kPlotWidth = 820;
 constexpr double kDeviceHeight = 540, kLaneHeight = 92, kCloseUpHeight = 210;
+constexpr double kLabelSpacing = 17;  // in host memory and on disk
 
-std::string bytes_text(std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
+// A tenant that the caller names has one colour, wherever it is.
+class TenantColours {
+ public:
+  explicit TenantColours(const MemoryMap& map) {
+    for (const MapTenant& tenant : map.tenants) note(tenant.part, tenant.name);
+    for (const auto* lanes : {&map.host, &map.disk})
+      for (const MapLane& lane : *lanes) note(lane.part, lane.name);
+  }
+  const char* of(MapPart part, const std::string& name) const {
+    if (part != MapPart::kFixed) return svg::colours_of(part).full;
+    const auto found = std::find(fixed_.begin(), fixed_.end(), name);
+    return svg::fixed_colour(static_cast<std::size_t>(found - fixed_.begin()));
+  }
 
-std::int64_t reserved(const std::vector<MapLane>& lanes) {
-  std::int64_t sum = 0;
-  for (const MapLane& lane : lanes) sum += lane.bytes;
-  return sum;
-}
+ private:
+  void note(MapPart part, const std::string& name) {
+    if (part == MapPart::kFixed && std::find(fixed_.begin(), fixed_.end(), name) == fixed_.end())
+      fixed_.push_back(name);
+  }
+  std::vector<std::string> fixed_;
+};
 
 // ---- the device ----
 
@@ -45,46 +61,49 @@ void draw_fill(Canvas& canvas, const Frame& frame, const MapFill& fill, const st
               fmt::format("{} {}: up to {}", name, what, bytes_text(most)));
 }
 
-// The line at the device's memory. Far above what is used, it is not to scale.
+// The line at the device's memory, with its text above. Far above what is used, it is not to scale.
 void draw_available(Canvas& canvas, const MemoryMap& map, const Frame& frame) {
   if (map.available <= 0) return;
   const bool fits = map.used() <= map.available, cut = map.available > map.shown;
-  const double y = cut ? frame.y - 3 : frame.at_bytes(map.available);
+  const double y = cut ? frame.y : frame.at_bytes(map.available);
   const char* colour = fits ? svg::kInk : svg::kAlert;
-  canvas.line(frame.x, y, frame.right(), y, colour,
-              " stroke-width=\"1.5\" stroke-dasharray=\"7 5\"");
   const std::string text = fmt::format("{} on the device{}", bytes_text(map.available),
                                        !fits ? ": the step does not fit"
                                        : cut ? ", far above (not to scale)"
                                              : "");
-  const double width = svg::text_width(text, 11) + 10;
-  canvas.rect(frame.right() - width - 2, y + 3, width, 15, "#ffffff\" fill-opacity=\"0.8");
-  canvas.text(frame.right() - 7, y + 14, text, {11, colour, "end"});
+  const double width = svg::text_width(text, 11);
+  // What does not fit is behind the text.
+  if (!fits) canvas.rect(frame.right() - width - 10, y - 18, width + 10, 16, "#ffffff");
+  canvas.line(frame.x, y, frame.right(), y, colour,
+              " stroke-width=\"1.5\" stroke-dasharray=\"7 5\"");
+  canvas.text(frame.right() - 4, y - 6, text, {11, colour, "end"});
 }
 
-void draw_tenants(Canvas& canvas, const MemoryMap& map, const Frame& frame) {
+void draw_tenants(Canvas& canvas, const MemoryMap& map, const Frame& frame,
+                  const TenantColours& colours) {
   std::vector<svg::Label> labels;
-  std::size_t fixed = 0;
   for (const MapTenant& tenant : map.tenants) {
     const double top = frame.at_bytes(tenant.address + tenant.bytes),
                  height = frame.at_bytes(tenant.address) - top;
-    const svg::Colours colours = svg::colours_of(tenant.part);
     const bool always = tenant.part == MapPart::kFixed || tenant.part == MapPart::kSummaries;
-    const char* full = tenant.part == MapPart::kFixed ? svg::fixed_colour(fixed++) : colours.full;
+    const char* full = colours.of(tenant.part, tenant.name);
     std::string bytes = bytes_text(tenant.bytes);
     if (tenant.wanted > tenant.bytes) bytes += " of " + bytes_text(tenant.wanted);
-    canvas.rect(frame.x, top, frame.width, height, always ? full : colours.pale,
+    canvas.rect(frame.x, top, frame.width, height,
+                always ? full : svg::colours_of(tenant.part).pale,
                 fmt::format("{}: {} reserved", tenant.name, bytes));
     labels.push_back({top + height / 2, tenant.name, bytes, full});
   }
-  if (map.available > map.used())
+  // Less than a pixel cannot be seen.
+  if (map.available - map.used() > map.shown / static_cast<std::int64_t>(frame.height))
     labels.push_back({(frame.at_bytes(map.used()) + frame.y) / 2, "free",
                       bytes_text(map.available - map.used()), "#eef2f6"});
   svg::draw_labels(canvas, frame, std::move(labels), 19);
 }
 
-void draw_device(Canvas& canvas, const MemoryMap& map, const Frame& frame) {
-  draw_tenants(canvas, map, frame);
+void draw_device(Canvas& canvas, const MemoryMap& map, const Frame& frame,
+                 const TenantColours& colours) {
+  draw_tenants(canvas, map, frame, colours);
   for (const MapFill& fill : map.fills)
     for (const MapTenant& tenant : map.tenants)
       if (tenant.part == fill.part) draw_fill(canvas, frame, fill, tenant.name);
@@ -104,7 +123,7 @@ void draw_device(Canvas& canvas, const MemoryMap& map, const Frame& frame) {
 // ---- host memory and disk: bytes, one tenant above the other ----
 
 void draw_lanes(Canvas& canvas, const Frame& frame, const std::vector<MapLane>& lanes,
-                const std::string& name) {
+                const std::string& name, const TenantColours& colours) {
   std::set<double> begins;
   for (const MapLane& lane : lanes)
     for (const MapLevel& level : lane.levels) begins.insert(level.begin);
@@ -112,7 +131,6 @@ void draw_lanes(Canvas& canvas, const Frame& frame, const std::vector<MapLane>& 
   times.push_back(frame.time);
   std::vector<std::int64_t> low(begins.size(), 0);
   std::vector<svg::Label> labels;
-  std::size_t fixed = 0;
   canvas.rect(frame.x, frame.y, frame.width, frame.height, "#f5f7fa");
   for (const MapLane& lane : lanes) {
     std::vector<std::int64_t> high = low;
@@ -126,8 +144,7 @@ void draw_lanes(Canvas& canvas, const Frame& frame, const std::vector<MapLane>& 
         widest = i;
       }
     }
-    const char* colour =
-        lane.part == MapPart::kFixed ? svg::fixed_colour(fixed++) : svg::colours_of(lane.part).full;
+    const char* colour = colours.of(lane.part, lane.name);
     canvas.area(frame, times, low, high, colour,
                 fmt::format("{}: up to {}, {} reserved", lane.name, bytes_text(most),
                             bytes_text(lane.bytes)));
@@ -137,7 +154,7 @@ void draw_lanes(Canvas& canvas, const Frame& frame, const std::vector<MapLane>& 
   }
   svg::draw_frame(canvas, frame);
   svg::draw_byte_axis(canvas, frame, name, 3);
-  svg::draw_labels(canvas, frame, std::move(labels), 17);
+  svg::draw_labels(canvas, frame, std::move(labels), kLabelSpacing);
 }
 
 // ---- tensors ----
@@ -150,7 +167,8 @@ void draw_legend(Canvas& canvas, const MemoryMap& map, double y) {
   };
   note(map.rects);
   for (const MapCloseUp& close_up : map.close_ups) note(close_up.rects);
-  double x = kLeft;
+  canvas.text(kMargin, y + 10, "Tensors", {12.5, svg::kInk, "start", true});
+  double x = kLeft + 14;
   for (const MapPart part : present) {
     canvas.rect(x, y, 12, 12, svg::colours_of(part).full);
     canvas.text(x + 17, y + 10, svg::name_of(part));
@@ -165,10 +183,7 @@ void draw_close_ups(Canvas& canvas, const MemoryMap& map, double y) {
   for (const MapCloseUp& close_up : map.close_ups) {
     frame.bytes = std::max<std::int64_t>(1, close_up.bytes);
     canvas.text(frame.x, y, close_up.name, {12.5, svg::kInk, "start", true});
-    canvas.text(frame.x, y + 17,
-                fmt::format("{}, of which at most {} are in use at once",
-                            bytes_text(close_up.bytes), bytes_text(close_up.live_bytes)),
-                {11.5, svg::kFaintInk});
+    canvas.text(frame.x, y + 17, svg::close_up_text(close_up), {11.5, svg::kFaintInk});
     canvas.rect(frame.x, frame.y, frame.width, frame.height,
                 svg::colours_of(MapPart::kWorkspace).pale);
     std::vector<const MapRect*> rects;
@@ -179,40 +194,32 @@ void draw_close_ups(Canvas& canvas, const MemoryMap& map, double y) {
   }
 }
 
-std::string subtitle(const MemoryMap& map) {
-  std::string text =
-      fmt::format("{} tokens in {} chunk{} of {}, {} layers. {}{} on the device",
-                  format_count(map.tokens), map.chunks, map.chunks == 1 ? "" : "s",
-                  format_count(map.chunk_tokens), map.layers, bytes_text(map.used()),
-                  map.available > 0 ? fmt::format(" of {}", bytes_text(map.available)) : "");
-  if (!map.host.empty()) text += fmt::format(", {} in host memory", bytes_text(reserved(map.host)));
-  if (!map.disk.empty()) text += fmt::format(", {} on disk", bytes_text(reserved(map.disk)));
-  return text + ".";
-}
-
 }  // namespace
 
 std::string to_svg(const MemoryMap& map) {
   Canvas canvas;
   canvas.text(kMargin, 38, map.title, {20, svg::kInk, "start", true});
-  canvas.text(kMargin, 60, subtitle(map), {13, svg::kFaintInk});
+  canvas.text(kMargin, 60, svg::subtitle(map), {13, svg::kFaintInk});
   svg::draw_phases(canvas, map, {kLeft, 86, kPlotWidth, 22, map.end, 1});
-  constexpr double kTop = 118;
+  constexpr double kTop = 128;
   Frame frame{kLeft,         kTop,    kPlotWidth,
               kDeviceHeight, map.end, std::max<std::int64_t>(1, map.shown)};
-  draw_device(canvas, map, frame);
+  const TenantColours colours(map);
+  draw_device(canvas, map, frame, colours);
   for (const auto& [lanes, name] : {std::pair{&map.host, "host"}, std::pair{&map.disk, "disk"}}) {
     if (lanes->empty()) continue;
     frame.y = frame.bottom() + 22;
-    frame.height = kLaneHeight;
-    frame.bytes = std::max<std::int64_t>(1, reserved(*lanes));
-    draw_lanes(canvas, frame, *lanes, name);
+    frame.height = std::max(kLaneHeight, kLabelSpacing * static_cast<double>(lanes->size() + 1));
+    frame.bytes = std::max<std::int64_t>(1, svg::reserved(*lanes));
+    draw_lanes(canvas, frame, *lanes, name, colours);
   }
   svg::draw_phase_borders(canvas, map, kTop, frame);
   svg::draw_time_axis(canvas, map, frame);
   double y = frame.bottom() + 58;
   draw_legend(canvas, map, y);
-  y += 56;
+  y = canvas.paragraph(kMargin, y + 42, kWidth - 2 * kMargin, svg::caption(map),
+                       {13, svg::kFaintInk}) +
+      26;
   if (!map.close_ups.empty()) {
     canvas.text(kMargin, y, "The workspace up close", {16, svg::kInk, "start", true},
                 "tensors at their addresses, over the time of one chunk or a few");

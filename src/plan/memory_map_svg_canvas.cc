@@ -105,8 +105,8 @@ Colours colours_of(MapPart part) {
 }
 
 const char* fixed_colour(std::size_t n) {
-  static constexpr std::array<const char*, 4> kShades = {"#8795a3", "#a3afbb", "#bcc6cf",
-                                                         "#d2dae1"};
+  static constexpr std::array<const char*, 4> kShades = {"#71869e", "#b39fac", "#97ad9f",
+                                                         "#c6bda6"};
   return kShades[n % kShades.size()];
 }
 
@@ -146,6 +146,27 @@ double text_width(std::string_view text, double size, bool bold) {
 void Canvas::text(double x, double y, std::string_view text, const TextStyle& style,
                   std::string_view remark) {
   svg_ += text_element(x, y, text, style, "", remark);
+}
+
+double Canvas::paragraph(double x, double y, double width, std::string_view text,
+                         const TextStyle& style) {
+  const double height = 1.5 * style.size;
+  std::string line;
+  const auto end_line = [&] {
+    if (!line.empty()) svg_ += text_element(x, y, line, style, "");
+    if (!line.empty()) y += height;
+    line.clear();
+  };
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(text.size(), word.size() + 1));
+    if (text_width(line, style.size) + text_width(word, style.size) + style.size > width)
+      end_line();
+    if (!line.empty()) line += ' ';
+    line += word;
+  }
+  end_line();
+  return y;
 }
 
 void Canvas::text_upwards(double x, double y, std::string_view text, const TextStyle& style) {

@@ -57,6 +57,9 @@ class Canvas {
   // `remark` follows in plain, faint letters.
   void text(double x, double y, std::string_view text, const TextStyle& style = {},
             std::string_view remark = "");
+  // Lines of at most `width`, the first at y. Returns the y of the line after the last.
+  double paragraph(double x, double y, double width, std::string_view text,
+                   const TextStyle& style = {});
   // Upwards, with its middle at (x, y).
   void text_upwards(double x, double y, std::string_view text, const TextStyle& style = {});
   void rect(double x, double y, double width, double height, const char* fill,

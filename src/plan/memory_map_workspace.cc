@@ -22,7 +22,7 @@ MapPart part_of(std::string_view name) {
   if (name.starts_with("d ") || name == "dq" || name == "dk" || name == "dv")
     return MapPart::kGradient;
   if (name == "residual" || name == "input") return MapPart::kInput;
-  if (name == "q") return MapPart::kQ;
+  if (name == "q" || name == "rotated q") return MapPart::kQ;
   if (name == "attention" || name == "lse") return MapPart::kAttention;
   if (name == "mid") return MapPart::kMid;
   if (name == "gate") return MapPart::kGate;
@@ -90,8 +90,8 @@ Tensors tensors(const PlacedEpisode& placed, const EventTimes& times, const Grid
                  end = snapped(to, grid.column, grid.end),
                  area = static_cast<double>(request.bytes) * (to - from);
     all += area;
-    if (request.bytes >= 2 * grid.row && to - from >= 4 * grid.column) seen += area;
-    if (low < high && begin < end && 2 * request.bytes >= grid.row)
+    if (2 * request.bytes >= 3 * grid.row && to - from >= 4 * grid.column) seen += area;
+    if (low < high && begin < end && 8 * request.bytes >= grid.row)
       result.rects.push_back({part_of(request.name), address + low, high - low, begin, end,
                               fmt::format("{}, {}{}", request.name,
                                           format_bytes(static_cast<double>(request.bytes)), of)});
@@ -121,8 +121,9 @@ std::vector<std::int64_t> heights(const PlacedEpisode& placed) {
 std::string chunk_text(const Episode& episode) {
   std::int64_t first = episode.tasks.front().chunk, last = first;
   for (const Task& task : episode.tasks) last = std::max(last, task.chunk);
-  return first == last ? fmt::format("chunk {}", first)
-                       : fmt::format("chunks {} to {}", first, last);
+  return first == last       ? fmt::format("chunk {}", first)
+         : first + 1 == last ? fmt::format("chunks {} and {}", first, last)
+                             : fmt::format("chunks {} to {}", first, last);
 }
 
 bool is_forward(const Episode& episode) {
@@ -211,31 +212,36 @@ struct Entry {
   EventTimes times() const { return {*episode, placed->trace, begins}; }
 };
 
-// Tensors of the episodes whose tensors can be seen: of every one, or every second, third and so
-// on, as many as there may be rectangles. Those of the others are empty.
+// Tensors of the episodes whose tensors can be seen; those of the others are empty. If they are too
+// many, a whole phase goes without, so that its episodes look alike.
 std::vector<std::vector<MapRect>> choose_details(const MemoryMap& map,
                                                  const std::vector<Entry>& entries) {
   const MapTenant& tenant = *find_tenant(map, MapPart::kWorkspace);
   const Grid grid{map.end / static_cast<double>(kMapColumns), map.end, row_bytes(map.shown),
                   tenant.bytes};
-  constexpr double kLeastSeen = 0.6;
+  constexpr double kLeastSeen = 0.35;
   std::vector<std::vector<MapRect>> details(entries.size());
-  for (std::size_t i = 0; i < entries.size(); ++i) {
-    // Far too narrow: saves the time.
-    if (entries[i].end() - entries[i].begin() < 8 * grid.column) continue;
-    Tensors all = tensors(*entries[i].placed, entries[i].times(), grid, tenant.address,
-                          ", " + chunk_text(*entries[i].episode));
-    if (all.seen >= kLeastSeen) details[i] = std::move(all.rects);
-  }
-  std::int64_t rects = kMostRects + 1;
-  for (std::size_t every = 1; rects > kMostRects; ++every) {
-    const auto is_chosen = [&](std::size_t i) { return i % every == 0 && every <= entries.size(); };
-    rects = 0;
-    for (std::size_t i = 0; i < entries.size(); ++i)
-      if (is_chosen(i)) rects += std::ssize(details[i]);
-    if (rects > kMostRects) continue;
-    for (std::size_t i = 0; i < entries.size(); ++i)
-      if (!is_chosen(i)) details[i].clear();
+  std::int64_t left = kMostRects;
+  for (const MapPhaseKind phase :
+       {MapPhaseKind::kKept, MapPhaseKind::kBackward, MapPhaseKind::kForward}) {
+    std::int64_t rects = 0;
+    const auto for_phase = [&](const auto& f) {
+      for (std::size_t i = 0; i < entries.size(); ++i)
+        if (phase_of(entries[i].episode->kind) == phase) f(entries[i], details[i]);
+    };
+    for_phase([&](const Entry& entry, std::vector<MapRect>& shown) {
+      // Far too narrow, or too many already: saves the time.
+      if (entry.end() - entry.begin() < 8 * grid.column || rects > left) return;
+      Tensors all = tensors(*entry.placed, entry.times(), grid, tenant.address,
+                            ", " + chunk_text(*entry.episode));
+      if (all.seen < kLeastSeen) return;
+      rects += std::ssize(all.rects);
+      shown = std::move(all.rects);
+    });
+    if (rects > left)
+      for_phase([](const Entry&, std::vector<MapRect>& shown) { shown.clear(); });
+    else
+      left -= rects;
   }
   return details;
 }

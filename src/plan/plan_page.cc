@@ -30,14 +30,6 @@ summary { padding: .6rem .9rem; cursor: pointer; font-weight: bold; background: 
 .picture svg { display: block; margin: 0 auto; width: 100%; max-width: 1240px; min-width: 760px; height: auto; }
 )";
 
-constexpr const char* kHowToRead =
-    "Device memory goes from bottom to top, the time of one training step from left to right. Pale "
-    "areas are reserved, full ones in use. Grey blocks are there all the time. Pages of keys and "
-    "values grow in the forward pass and shrink in the backward pass; those beyond what the device "
-    "holds are in host memory and on disk, below. Retained activations wait for their backward "
-    "pass, and save recomputing them. The workspace is reused by every chunk. Point at anything to "
-    "see what it is.";
-
 void add_row(std::string& html, const std::vector<std::string>& cells, const char* tag) {
   html += "<tr>";
   for (const std::string& cell : cells)
@@ -66,7 +58,9 @@ std::string plan_page(const PlanPageInput& input) {
     html += "</tbody>\n</table></div>\n";
   }
   if (!input.pictures.empty())
-    html += fmt::format("<h2>Memory over a step</h2>\n<p>{}</p>\n", kHowToRead);
+    html +=
+        "<h2>Memory over a step</h2>\n<p>Open a line to see its picture, and point at anything in "
+        "it to see what it is.</p>\n";
   for (const PlanPicture& picture : input.pictures)
     html += fmt::format(
         "<details{}>\n<summary>{}</summary>\n<div class=\"picture\">\n{}</div>\n</details>\n",

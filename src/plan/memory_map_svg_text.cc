@@ -1,0 +1,75 @@
+#include "plan/memory_map_svg_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/sizes.h"
+
+namespace longstride::svg {
+namespace {
+
+const MapTenant* tenant_of(const MemoryMap& map, MapPart part) {
+  const auto found = std::find_if(map.tenants.begin(), map.tenants.end(),
+                                  [&](const MapTenant& tenant) { return tenant.part == part; });
+  return found == map.tenants.end() ? nullptr : &*found;
+}
+
+bool has_pages(const std::vector<MapLane>& lanes) {
+  return std::any_of(lanes.begin(), lanes.end(), [](const MapLane& lane) {
+    return lane.part == MapPart::kKvPages || lane.part == MapPart::kKvGradients;
+  });
+}
+
+}  // namespace
+
+std::string bytes_text(std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
+
+std::int64_t reserved(const std::vector<MapLane>& lanes) {
+  std::int64_t sum = 0;
+  for (const MapLane& lane : lanes) sum += lane.bytes;
+  return sum;
+}
+
+std::string subtitle(const MemoryMap& map) {
+  std::string text =
+      fmt::format("{} tokens in {} chunk{} of {}, {} layers. {}{} on the device",
+                  format_count(map.tokens), map.chunks, map.chunks == 1 ? "" : "s",
+                  format_count(map.chunk_tokens), map.layers, bytes_text(map.used()),
+                  map.available > 0 ? fmt::format(" of {}", bytes_text(map.available)) : "");
+  if (!map.host.empty()) text += fmt::format(", {} in host memory", bytes_text(reserved(map.host)));
+  if (!map.disk.empty()) text += fmt::format(", {} on disk", bytes_text(reserved(map.disk)));
+  return text + ".";
+}
+
+std::string caption(const MemoryMap& map) {
+  std::string text =
+      "Device memory goes from bottom to top, one training step from left to right. Pale is "
+      "reserved, full colour is in use.";
+  const bool in_host = has_pages(map.host), on_disk = has_pages(map.disk);
+  if (tenant_of(map, MapPart::kKvPages) != nullptr)
+    text += fmt::format(
+        " Pages of keys and values grow with every chunk of the forward pass and are freed in the "
+        "backward pass{}.",
+        in_host && on_disk ? "; those that the device cannot hold are in host memory and on disk"
+        : in_host          ? "; those that the device cannot hold are in host memory"
+        : on_disk          ? "; those that the device cannot hold are on disk"
+                           : "");
+  if (const MapTenant* tenant = tenant_of(map, MapPart::kRetained))
+    text += fmt::format(
+        " {} of retained activations wait for their backward pass, so that they need not be "
+        "recomputed.",
+        bytes_text(tenant->bytes));
+  if (tenant_of(map, MapPart::kWorkspace) != nullptr)
+    text += " Every chunk uses the same workspace again.";
+  return text;
+}
+
+std::string close_up_text(const MapCloseUp& close_up) {
+  return close_up.live_bytes == close_up.bytes
+             ? fmt::format("{}, all in use at its peak", bytes_text(close_up.bytes))
+             : fmt::format("{}, of which {} are in use at its peak", bytes_text(close_up.bytes),
+                           bytes_text(close_up.live_bytes));
+}
+
+}  // namespace longstride::svg
