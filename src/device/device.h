@@ -89,6 +89,8 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual DeviceKind kind() const = 0;
+  // Where recorded code will run; the same as `kind` on a device that runs operations.
+  virtual DeviceKind runs_on() const { return kind(); }
   virtual std::string name() const = 0;
   virtual Stream& stream() = 0;
   // Whether activations may be BF16; every device supports F32.
@@ -139,7 +141,8 @@ std::unique_ptr<Device> make_cuda_device();
 bool cuda_is_available();
 // `name` is "cpu", "cuda" or "auto" (cuda if available).
 std::unique_ptr<Device> make_device(const std::string& name);
-// Runs nothing and allocates nothing: for recording passes of code that will run on `runs_on`.
+// Runs nothing and allocates nothing: for recording passes of code that will run on `runs_on`, and
+// for plans of a machine that is not here.
 Device& shapes_device(DeviceKind runs_on);
 
 }  // namespace longstride

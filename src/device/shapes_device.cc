@@ -21,6 +21,8 @@ class ShapesDevice final : public Device {
  public:
   explicit ShapesDevice(DeviceKind runs_on) : stream_(DeviceKind::kShapes, runs_on) {}
   DeviceKind kind() const override { return DeviceKind::kShapes; }
+  DeviceKind runs_on() const override { return stream_.runs_on(); }
+  bool computes_in_bf16() const override { return runs_on() == DeviceKind::kCuda; }
   std::string name() const override { return "shapes"; }
   Stream& stream() override { return stream_; }
   std::unique_ptr<Memory> allocate(std::int64_t bytes, const std::string& what) override {

@@ -62,6 +62,7 @@ struct PagedAttentionShape {
 struct PagedAttentionPass {
   PagedAttentionShape shape;
   bool backward = false, exact = true;
+  bool elsewhere = false;  // on another machine, whose libraries are taken to be complete
 };
 namespace cpu {
 KeyCut paged_attention_cut(const PagedAttentionPass& pass);

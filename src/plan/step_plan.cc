@@ -48,7 +48,8 @@ ScheduleOptions schedule_options(const Device& runs_on, const ModelConfig& confi
                                        .compute = numerics.compute};
   const bool exact = numerics.exact();
   const auto cut = [&](bool backward) {
-    return ops::paged_attention_cut(runs_on.kind(), {shape, backward, exact});
+    return ops::paged_attention_cut(
+        runs_on.runs_on(), {shape, backward, exact, runs_on.kind() == DeviceKind::kShapes});
   };
   return {.windows = config.windows,
           .keep_chunks = options.keep_chunks,
@@ -138,7 +139,7 @@ StepPlanner::StepPlanner(const Device& runs_on, const ModelConfig& config,
 void StepPlanner::place_episodes(const Device& runs_on, const ModelConfig& config,
                                  const std::vector<ParameterSpec>& parameters,
                                  const NumericsRecord& numerics) {
-  Device& device = shapes_device(runs_on.kind());
+  Device& device = shapes_device(runs_on.runs_on());
   const ParameterSet weights(device, parameters, "weights"),
       gradients = ParameterSet::gradients(device, parameters);
   const ModelParameters weight_views = weights.model(), gradient_views = gradients.model();

@@ -39,7 +39,8 @@ void refuse_some(std::span<const KeySegment> segments) {
 }  // namespace
 
 KeyCut paged_attention_cut(const PagedAttentionPass& pass) {
-  return fits_cudnn(pass.shape.compute, pass.shape.head_size) && cudnn_version() != "none"
+  return fits_cudnn(pass.shape.compute, pass.shape.head_size) &&
+                 (pass.elsewhere || cudnn_version() != "none")
              ? segment_cut(pass.backward, pass.exact)
              : KeyCut{};
 }
