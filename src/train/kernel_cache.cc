@@ -4,8 +4,9 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include <cstdlib>
+#include <optional>
 
+#include "base/cache_folder.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
@@ -15,11 +16,6 @@
 namespace longstride {
 namespace fs = std::filesystem;
 namespace {
-
-const char* environment(const char* name) {
-  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody sets it
-  return value != nullptr && *value != '\0' ? value : nullptr;
-}
 
 Json read(const fs::path& file) {
   std::error_code none;
@@ -56,12 +52,8 @@ class FileLock {
 
 fs::path kernel_cache_file() {
   constexpr const char* kName = "kernels.json";
-  if (const char* here = environment("LONGSTRIDE_CACHE")) return fs::path(here) / kName;
-  if (const char* cache = environment("XDG_CACHE_HOME"))
-    return fs::path(cache) / "longstride" / kName;
-  if (const char* home = environment("HOME"))
-    return fs::path(home) / ".cache" / "longstride" / kName;
-  return {};
+  const std::optional<fs::path> folder = cache_folder();
+  return folder ? *folder / kName : fs::path();
 }
 
 ops::KernelChoices remembered_choices(const fs::path& file, const std::string& machine) {
@@ -76,7 +68,9 @@ ops::KernelChoices remembered_choices(const fs::path& file, const std::string& m
 ops::KernelChoices remember_choices(const fs::path& file, const std::string& machine,
                                     const ops::KernelChoices& choices) {
   if (file.empty()) {
-    log_warning("no HOME: measured kernels are not remembered for the next run");
+    log_warning(
+        "there is no folder for caches (HOME, or LONGSTRIDE_CACHE): measured kernels are "
+        "not remembered for the next run");
     return choices;
   }
   try {

@@ -1,8 +1,8 @@
 // Caches measured kernel choices on this machine: while the file exists, two runs of the same
 // configuration make the same choices and so compute the same bits.
 //
-// A JSON file, kernels.json, in $LONGSTRIDE_CACHE, else $XDG_CACHE_HOME/longstride, else
-// ~/.cache/longstride; its first key is the device with its libraries. If it cannot be read or
+// A JSON file, kernels.json, in the folder for caches (base/cache_folder.h); its first key is the
+// device with its libraries. If it cannot be read or
 // written, the run warns and continues.
 #pragma once
 

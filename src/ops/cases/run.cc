@@ -1,13 +1,12 @@
 #include "ops/cases/run.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <memory>
 
 #include "ops/cases/registry.h"
-#include "ops/kernel_choices.h"
+#include "ops/cases/timing.h"
 
 namespace longstride::ops {
 namespace {
@@ -209,47 +208,14 @@ std::vector<std::string> compare_without_optional(Device& device, const Problem&
   return wrong;
 }
 
-constexpr double kBatchSeconds = 3e-3;
-
 BenchmarkRow run_benchmark(Device& device, const OpCase& op, const Variant& variant,
                            const BenchmarkOptions& options) {
-  using Clock = std::chrono::steady_clock;
-  const auto seconds_since = [](Clock::time_point t) {
-    return std::chrono::duration<double>(Clock::now() - t).count();
-  };
   const Problem problem = variant.make();
   Placed placed(device, problem);
-  Stream& stream = device.stream();
-  KernelChoices choices;
-  {  // chooses kernels as a training run does
-    const ChoosingKernels choosing(stream);
-    placed.call();
-    choices = choosing.choices();
-  }
-  use_kernel_choices(stream, choices);
-  placed.call();
-  const auto first = Clock::now();
-  placed.call();
-  // Short calls are timed in batches, by the stream's clock: in training a call does not wait for
-  // the host either.
-  const auto batch = static_cast<int>(std::clamp(kBatchSeconds / seconds_since(first), 1.0, 50.0));
-  const auto time_batch = [&] {
-    double taken = 0;
-    stream.record_elapsed(nullptr);
-    for (int i = 0; i < batch; ++i) placed.queue();
-    stream.record_elapsed(&taken);
-    stream.synchronize();
-    return taken / batch;
-  };
-  const auto warming = Clock::now();
-  while (seconds_since(warming) < options.warm_up) time_batch();
-  std::vector<double> times;
-  const auto start = Clock::now();
-  while (times.size() < 5 || seconds_since(start) < options.seconds) times.push_back(time_batch());
-  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-  std::nth_element(times.begin(), middle, times.end());
+  const double seconds = time_calls(device, [&] { placed.queue(); },
+                                    {.warm_up = options.warm_up, .seconds = options.seconds});
   const double work = problem.flops > 0 ? problem.flops : problem.bytes;
-  return {op.name, variant.label, *middle, work / *middle / 1e9,
+  return {op.name, variant.label, seconds, work / seconds / 1e9,
           problem.flops > 0 ? "GF/s" : "GB/s"};
 }
 
