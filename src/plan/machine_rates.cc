@@ -53,6 +53,7 @@ void number_fields(Rates& m, const F& f) {
   f("copies.beside", m.copies.beside, kNotNegative);
   f("copies.disk_read", m.copies.disk_read, kPositive);
   f("copies.disk_write", m.copies.disk_write, kPositive);
+  f("host_sleep", m.host_sleep, kNotNegative);
 }
 
 std::string pointer(std::string_view name) {

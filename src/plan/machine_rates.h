@@ -73,6 +73,7 @@ struct MachineRates {
   double update = 0;         // bytes that the optimizer reads and writes on the device
   double task_overhead = 0;  // seconds of every task in which nothing is computed
   CopyRates copies;
+  double host_sleep = 0;  // seconds that the host sleeps longer than it asks for; 0: not measured
 
   bool operator==(const MachineRates&) const = default;
 };

@@ -119,6 +119,56 @@ std::vector<std::string> machine_names() {
   return names;
 }
 
+const MachineRates* machine_with(std::string_view device_name) {
+  std::string name(device_name);
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  std::replace(name.begin(), name.end(), '-', ' ');
+  const auto says = [&](const std::string& words) {
+    return (" " + name + " ").find(" " + words + " ") != std::string::npos;
+  };
+  // Such cards are slower, and a part of a GPU (MIG) has a part of its rates.
+  if (says("pcie") || says("nvl") || says("mig") || says("laptop")) return nullptr;
+  if (says("h200")) return &find_machine("h200");
+  if (says("h100") && says("80gb")) return &find_machine("h100");
+  if (says("a100") && says("80gb")) return &find_machine("a100");
+  if (says("l40s")) return &find_machine("l40s");
+  if (name.ends_with("rtx 4090")) return &find_machine("rtx4090");
+  if (says("b200")) return &find_machine("b200");
+  return nullptr;
+}
+
+MachineRates cpu_machine(int threads) {
+  const double n = threads;
+  MachineRates m;
+  m.name = "cpu";
+  m.source = fmt::format("estimate: a CPU with {} threads of 40 GFLOP/s", threads);
+  m.compute = DType::kF32;
+  m.device_bytes = 16 * kGiB;
+  m.peak_flops = n * 60 * kGiga;
+  m.products = {.peak = n * 40 * kGiga};
+  m.loss_head = n * 40 * kGiga;
+  m.attention = {.earlier_forward = n * 20 * kGiga,
+                 .earlier_backward = n * 20 * kGiga,
+                 .own_forward = n * 20 * kGiga,
+                 .own_backward = n * 20 * kGiga,
+                 .window_forward = n * 15 * kGiga,
+                 .window_backward = n * 15 * kGiga,
+                 .selected_forward = n * 20 * kGiga,
+                 .selected_backward = n * 20 * kGiga};
+  m.page_scores = n * 20 * kGiga;
+  m.memory = n * 5 * kGiga;
+  m.gradient_sums = n * 5 * kGiga;
+  m.update = n * 5 * kGiga;
+  m.task_overhead = 20e-6;
+  m.copies = {.to_host = 5 * kGiga,
+              .from_host = 5 * kGiga,
+              .both = 8 * kGiga,
+              .disk_read = 1 * kGiga,
+              .disk_write = 0.5 * kGiga};
+  return m;
+}
+
 const MachineRates& find_machine(std::string_view name) {
   for (const MachineRates& m : machines())
     if (m.name == name) return m;

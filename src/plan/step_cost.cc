@@ -35,7 +35,8 @@ struct Group {
 
 // Seconds by which copies make the group longer. Pages are fetched ahead, but only so many, so that
 // the others arrive while attention runs.
-double exposed(const Group& group, double overlap, const CopyRates& rates) {
+double exposed(const Group& group, double overlap, const MachineRates& machine) {
+  const CopyRates& rates = machine.copies;
   const TaskMoves& m = group.moves;
   if (!m.any()) return 0;
   const double copy = copy_seconds(m, rates),
@@ -44,7 +45,9 @@ double exposed(const Group& group, double overlap, const CopyRates& rates) {
                    std::max({group.arithmetic, copy, group.arithmetic - group.attention + behind}),
                apart = group.arithmetic + copy, share = m.late ? 0 : overlap;
   const double beside = rates.beside * (m.in / rates.from_host + m.out / rates.to_host);
-  return share * hidden + (1 - share) * apart - group.arithmetic + beside;
+  // Before pages are known, the host sleeps until the device has selected them.
+  const double sleep = m.late ? machine.host_sleep : 0;
+  return share * hidden + (1 - share) * apart - group.arithmetic + beside + sleep;
 }
 
 class Prediction {
@@ -103,7 +106,7 @@ class Prediction {
 
   void close_group() {
     if (group_.phase != nullptr)
-      group_.phase->transfers += exposed(group_, pages_.overlap(), rates_.copies);
+      group_.phase->transfers += exposed(group_, pages_.overlap(), rates_);
     group_ = {};
   }
 
