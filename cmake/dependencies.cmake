@@ -28,6 +28,19 @@ add_library(ls_openblas INTERFACE)
 target_include_directories(ls_openblas SYSTEM INTERFACE ${OPENBLAS_INCLUDE})
 target_link_libraries(ls_openblas INTERFACE ${OPENBLAS_LIBRARY} Threads::Threads)
 
+# CBC solves the mixed-integer programs of placement (src/plan/storage_program.cc). Of LAPACK it uses what OpenBLAS has
+# in C, so Fortran's runtime stays out; zlib and bzip2 are for its files, which nobody writes.
+find_path(CBC_INCLUDE coin/CbcModel.hpp REQUIRED)
+add_library(ls_cbc INTERFACE)
+target_include_directories(ls_cbc SYSTEM INTERFACE ${CBC_INCLUDE})
+foreach(name Cbc Cgl OsiClp Clp Osi CoinUtils)
+  find_library(${name}_LIBRARY NAMES lib${name}.a ${name} REQUIRED)
+  target_link_libraries(ls_cbc INTERFACE ${${name}_LIBRARY})
+endforeach()
+find_library(BZIP2_LIBRARY NAMES libbz2.a bz2 REQUIRED)
+find_library(ZLIB_LIBRARY NAMES libz.a z REQUIRED)
+target_link_libraries(ls_cbc INTERFACE ls_openblas ${BZIP2_LIBRARY} ${ZLIB_LIBRARY})
+
 find_path(XXHASH_INCLUDE xxhash.h REQUIRED)
 add_library(ls_xxhash INTERFACE)
 target_include_directories(ls_xxhash SYSTEM INTERFACE ${XXHASH_INCLUDE})

@@ -8,6 +8,7 @@
 #include "base/thread_pool.h"
 #include "cli/record.h"
 #include "observe/flops.h"
+#include "plan/allocator_model.h"
 #include "tensor/dtype_words.h"
 
 namespace longstride::cli {
@@ -75,12 +76,15 @@ OrderedJson seconds_to_json(const StepBenchResult& best) {
 OrderedJson memory_to_json(Engine& engine, const StepBenchResult& best) {
   const StepMemory& m = engine.memory();
   const Device& device = engine.device();
+  const AllocatorUse allocator = simulate_allocator(engine.runner().plan());
   return {{"weights", engine.weights().bytes()},
           {"gradients", engine.gradients().bytes()},
           {"kv_pages", m.kv_pages},
           {"kv_gradient_pages", m.kv_gradient_pages},
           {"workspace", m.workspace},
           {"workspace_bound", m.workspace_bound},
+          {"caching_allocator_workspace", allocator.reserved},
+          {"caching_allocator_fragmentation", allocator.fragmentation()},
           {"page_summaries", m.summaries},
           {"retained", m.retained},
           {"host_pages", m.host_pages},

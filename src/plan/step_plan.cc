@@ -7,6 +7,7 @@
 #include "model/chunk_runner.h"
 #include "model/parameters.h"
 #include "ops/paged_attention.h"
+#include "plan/placement_cache.h"
 
 namespace longstride {
 namespace {
@@ -27,14 +28,11 @@ WorkspaceTrace record(const Episode& episode, const RunnerContext& context,
   return workspace.finish_recording();
 }
 
-PlacedEpisode place(const Episode& episode, const RunnerContext& context,
-                    const SequenceLayout& layout, const SequenceLayout& longest) {
-  PlacedEpisode placed;
-  placed.trace = record(episode, context, layout, longest);
-  placed.placement = place_greedy(placed.trace);
-  const std::string wrong = check_placement(placed.trace, placed.placement);
+BestPlacement place(const WorkspaceTrace& trace) {
+  BestPlacement best = place_best(trace, PlacementCache::of_environment());
+  const std::string wrong = check_placement(trace, best.placement);
   LS_CHECK(wrong.empty(), "{}", wrong);
-  return placed;
+  return best;
 }
 
 // How a step is cut into tasks, and their keys into segments.
@@ -129,11 +127,6 @@ StepPlanner::StepPlanner(const Device& runs_on, const ModelConfig& config,
   plan.memory.host_activations = activations.host_bytes;
   plan.memory.disk_activations = activations.disk_bytes;
   plan.memory.summaries = PageSummaries::bytes(shape_, numerics.sparse, layout_.pages());
-  for (const auto& [shape, placed] : plan.episodes) {
-    plan.memory.workspace = std::max(plan.memory.workspace, placed.placement.bytes);
-    plan.memory.workspace_bound =
-        std::max(plan.memory.workspace_bound, live_bytes_bound(placed.trace));
-  }
 }
 
 void StepPlanner::place_episodes(const Device& runs_on, const ModelConfig& config,
@@ -161,9 +154,14 @@ void StepPlanner::place_episodes(const Device& runs_on, const ModelConfig& confi
   const auto place_all = [&](const std::vector<Episode>& all, const SequenceLayout& layout) {
     for (const Episode& episode : all) {
       EpisodeShape shape = shape_of(episode);
-      if (!without_pages_.episodes.contains(shape))
-        without_pages_.episodes.emplace(std::move(shape),
-                                        place(episode, context, full(layout), full(layout_)));
+      if (without_pages_.episodes.contains(shape)) continue;
+      WorkspaceTrace trace = record(episode, context, full(layout), full(layout_));
+      BestPlacement best = place(trace);
+      StepMemory& memory = without_pages_.memory;
+      memory.workspace = std::max(memory.workspace, best.placement.bytes);
+      memory.workspace_bound = std::max(memory.workspace_bound, best.bound);
+      without_pages_.episodes.emplace(std::move(shape),
+                                      PlacedEpisode{std::move(trace), std::move(best.placement)});
     }
   };
   place_all(schedule_.episodes, layout_);

@@ -45,7 +45,7 @@ struct StepMemory {
   std::int64_t summaries = 0;                   // of pages, in sparse layers
   std::int64_t host_pages = 0, disk_pages = 0;  // capacity for offloaded pages
   std::int64_t host_activations = 0, disk_activations = 0;  // likewise
-  // The most bytes of the workspace alive at once: the size of a perfect placement.
+  // Proven: no placement of the workspace has fewer bytes. Mostly the bytes alive at once.
   std::int64_t workspace_bound = 0;
 
   // On the device.

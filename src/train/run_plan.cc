@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/sizes.h"
 #include "model/presets.h"
+#include "plan/allocator_model.h"
 #include "tensor/dtype_words.h"
 #include "train/data_check.h"
 #include "train/run_memory.h"
@@ -151,6 +152,20 @@ std::string describe_optimizer(const RunNeeds& n) {
                      text(n.optimizer_host), disk);
 }
 
+// With the proven gap, and beside it what an allocator at run time would take.
+std::string describe_workspace(const RunPlan& plan) {
+  const StepMemory& m = plan.needs.step;
+  const double least = static_cast<double>(std::max<std::int64_t>(1, m.workspace_bound));
+  std::string s = fmt::format("{}, {:.2f}% above the least possible", text(m.workspace),
+                              100 * (static_cast<double>(m.workspace) / least - 1));
+  if (plan.step) {
+    const AllocatorUse other = simulate_allocator(*plan.step);
+    s += fmt::format(" (a caching allocator: {}, {:.1f}% of it unused)", text(other.reserved),
+                     100 * other.fragmentation());
+  }
+  return s;
+}
+
 std::string describe_attention(const SparseLayers& sparse) {
   const auto layers = std::count_if(sparse.budgets.begin(), sparse.budgets.end(),
                                     [](std::int64_t b) { return b != SparseLayers::kNone; });
@@ -209,9 +224,7 @@ std::string describe(const RunPlan& plan, const CorpusFacts* facts) {
       row("activations",
           fmt::format("{} stay and save {:.4g} TFLOP of recomputation a sequence",
                       text(plan.needs.step.retained), plan.needs.saved_flops * 1e-12));
-    row("workspace",
-        fmt::format("{} (at least {} are alive at once)", text(plan.needs.step.workspace),
-                    text(plan.needs.step.workspace_bound)));
+    row("workspace", describe_workspace(plan));
   }
   if (plan.needs.step.host_pages > 0) row("pages on the host", text(plan.needs.step.host_pages));
   if (plan.needs.step.disk_pages > 0) row("pages on disk", text(plan.needs.step.disk_pages));

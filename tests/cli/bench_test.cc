@@ -24,10 +24,10 @@ TEST(BenchStep, Figures) {
                      "device", "threads", "repeat", "loss", "tokens_per_s", "model_tflops",
                      "seconds", "memory", "numerics"});
   expect_keys(json["seconds"], {"total", "forward", "recompute", "backward"});
-  expect_keys(json["memory"],
-              {"weights", "gradients", "kv_pages", "kv_gradient_pages", "workspace",
-               "workspace_bound", "kv_pages_peak", "kv_gradient_pages_peak", "planned_step_bytes",
-               "baseline_rss", "peak_rss", "peak_rss_is_of_the_step", "step_bytes"});
+  expect_keys(json["memory"], {"weights", "gradients", "kv_pages", "kv_gradient_pages", "workspace",
+                               "workspace_bound", "caching_allocator_workspace", "kv_pages_peak",
+                               "kv_gradient_pages_peak", "planned_step_bytes", "baseline_rss",
+                               "peak_rss", "peak_rss_is_of_the_step", "step_bytes"});
   EXPECT_EQ(json["context"], 1024);
   EXPECT_EQ(json["window"], 0);
   EXPECT_TRUE(json.at("model_flop_utilization").is_null());  // the peak of a CPU is unknown

@@ -4,37 +4,10 @@
 
 #include <algorithm>
 
-#include "base/random.h"
+#include "tests/plan/random_traces.h"
 
 namespace longstride {
 namespace {
-
-std::int64_t pick(Random& random, std::int64_t least, std::int64_t most) {
-  return least +
-         static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(most - least + 1)));
-}
-
-// As a workspace records it: every event takes or releases one tensor.
-WorkspaceTrace random_trace(Random& random, std::int64_t requests) {
-  WorkspaceTrace trace;
-  std::vector<std::size_t> live;
-  std::int64_t clock = 0;
-  while (static_cast<std::int64_t>(trace.size()) < requests || !live.empty()) {
-    const bool take =
-        static_cast<std::int64_t>(trace.size()) < requests && (live.empty() || random.below(5) < 3);
-    if (take) {
-      live.push_back(trace.size());
-      const std::int64_t bytes =
-          random.below(10) == 0 ? 0 : pick(random, 1, 1 << pick(random, 1, 16));
-      trace.push_back({"tensor", bytes, clock++, -1});
-    } else {
-      const auto at = live.begin() + pick(random, 0, static_cast<std::int64_t>(live.size()) - 1);
-      trace[*at].end = clock++;
-      live.erase(at);
-    }
-  }
-  return trace;
-}
 
 // The definition: no two tensors alive at the same time share a byte.
 bool is_sound(const WorkspaceTrace& trace, const Placement& placement) {

@@ -52,6 +52,8 @@ TEST(KernelCache, APlaceThatCannotBeWrittenStopsNothing) {
 TEST(KernelCache, LiesWhereTheEnvironmentSays) {
   ::setenv("LONGSTRIDE_CACHE", "/here", 1);
   EXPECT_EQ(kernel_cache_file(), "/here/kernels.json");
+  ::setenv("LONGSTRIDE_CACHE", "off", 1);
+  EXPECT_EQ(kernel_cache_file(), "");
   ::unsetenv("LONGSTRIDE_CACHE");
   ::setenv("XDG_CACHE_HOME", "/cache", 1);
   EXPECT_EQ(kernel_cache_file(), "/cache/longstride/kernels.json");
