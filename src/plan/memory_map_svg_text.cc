@@ -32,11 +32,13 @@ std::int64_t reserved(const std::vector<MapLane>& lanes) {
 }
 
 std::string subtitle(const MemoryMap& map) {
-  std::string text =
-      fmt::format("{} tokens in {} chunk{} of {}, {} layers. {}{} on the device",
-                  format_count(map.tokens), map.chunks, map.chunks == 1 ? "" : "s",
-                  format_count(map.chunk_tokens), map.layers, bytes_text(map.used()),
-                  map.available > 0 ? fmt::format(" of {}", bytes_text(map.available)) : "");
+  const std::string used = bytes_text(map.used()), all = bytes_text(map.available);
+  std::string text = fmt::format(
+      "{} tokens in {} chunk{} of {}, {} layers. {}", format_count(map.tokens), map.chunks,
+      map.chunks == 1 ? "" : "s", format_count(map.chunk_tokens), map.layers,
+      map.available <= 0            ? used + " on the device"
+      : map.used() <= map.available ? used + " of " + all + " on the device"
+                                    : used + " on a device of " + all);
   if (!map.host.empty()) text += fmt::format(", {} in host memory", bytes_text(reserved(map.host)));
   if (!map.disk.empty()) text += fmt::format(", {} on disk", bytes_text(reserved(map.disk)));
   return text + ".";

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <regex>
 
@@ -110,6 +111,43 @@ TEST(MemoryMapSvg, SaysWhetherTheStepFits) {
     EXPECT_TRUE(shows(svg, said)) << said;
     EXPECT_EQ(outside(svg), "") << said;
     EXPECT_EQ(shows(svg, ">free<"), available > used) << said;
+    EXPECT_EQ(shows(svg, "on a device of"), available < used) << said;
+  }
+}
+
+std::vector<double> heights_of(const std::string& svg, const std::string& text_with) {
+  std::vector<double> heights;
+  const std::regex label("<text " + text_with);
+  for (auto it = std::sregex_iterator(svg.begin(), svg.end(), label); it != std::sregex_iterator();
+       ++it)
+    heights.push_back(std::stod((*it)[1]));
+  std::sort(heights.begin(), heights.end());
+  return heights;
+}
+
+// Labels of tenants that are too thin for them make room for each other, beside the plots.
+TEST(MemoryMapSvg, LabelsDoNotOverlap) {
+  for (const bool small_first : {false, true}) {
+    MapCase c = map_case({.name = "crowded"});
+    c.input.device.clear();
+    c.input.host.clear();
+    for (int i = 0; i < 12; ++i) {
+      c.input.device.push_back({fmt::format("small {}", i), 1 << 20});
+      c.input.host.push_back({fmt::format("host {}", i), 1 << 10});
+    }
+    for (auto* tenants : {&c.input.device, &c.input.host})
+      tenants->insert(small_first ? tenants->end() : tenants->begin(),
+                      {"large", std::int64_t{1} << 40});
+    const std::string svg = to_svg(c.map());
+    EXPECT_EQ(outside(svg), "");
+    const std::vector<double> heights = heights_of(svg, "x=\"949\" y=\"([0-9.]+)\""),
+                              axis = heights_of(svg, "[^>]*y=\"([0-9.]+)\"[^>]*>0%<");
+    ASSERT_GE(heights.size(), 28u);
+    ASSERT_EQ(axis.size(), 1u);
+    EXPECT_GE(heights.front(), 120);  // below the bar of phases
+    EXPECT_LT(heights.back(), axis[0]);
+    for (std::size_t i = 1; i < heights.size(); ++i)
+      EXPECT_GE(heights[i] - heights[i - 1], 15) << heights[i];
   }
 }
 
