@@ -12,6 +12,9 @@
 namespace longstride {
 namespace {
 
+// Bytes: less is not worth a search for a better placement.
+constexpr std::int64_t kWorthASearch = std::int64_t{1} << 20;
+
 // Runs an episode's tasks on shapes alone. Some tensors are as large as the `longest` sequence
 // needs them, whatever the layout.
 WorkspaceTrace record(const Episode& episode, const RunnerContext& context,
@@ -28,11 +31,23 @@ WorkspaceTrace record(const Episode& episode, const RunnerContext& context,
   return workspace.finish_recording();
 }
 
-BestPlacement place(const WorkspaceTrace& trace) {
-  BestPlacement best = place_best(trace, PlacementCache::of_environment());
-  const std::string wrong = check_placement(trace, best.placement);
-  LS_CHECK(wrong.empty(), "{}", wrong);
-  return best;
+// The workspace is as large as the largest episode, so only those are worth a search that exceed
+// the bound of every other. Returns the proven bound of all.
+std::int64_t improve_largest(PlacedEpisodes& episodes) {
+  std::int64_t bound = 0;
+  for (const auto& [shape, placed] : episodes)
+    bound = std::max(bound, live_bytes_bound(placed.trace));
+  std::int64_t proven = bound;
+  for (auto& [shape, placed] : episodes) {
+    if (placed.placement.bytes - bound > kWorthASearch) {
+      BestPlacement best = place_best(placed.trace, PlacementCache::of_environment());
+      proven = std::max(proven, best.bound);
+      placed.placement = std::move(best.placement);
+    }
+    const std::string wrong = check_placement(placed.trace, placed.placement);
+    LS_CHECK(wrong.empty(), "{}", wrong);
+  }
+  return proven;
 }
 
 // How a step is cut into tasks, and their keys into segments.
@@ -156,12 +171,9 @@ void StepPlanner::place_episodes(const Device& runs_on, const ModelConfig& confi
       EpisodeShape shape = shape_of(episode);
       if (without_pages_.episodes.contains(shape)) continue;
       WorkspaceTrace trace = record(episode, context, full(layout), full(layout_));
-      BestPlacement best = place(trace);
-      StepMemory& memory = without_pages_.memory;
-      memory.workspace = std::max(memory.workspace, best.placement.bytes);
-      memory.workspace_bound = std::max(memory.workspace_bound, best.bound);
+      Placement placement = place_by_orders(trace, live_bytes_bound(trace));
       without_pages_.episodes.emplace(std::move(shape),
-                                      PlacedEpisode{std::move(trace), std::move(best.placement)});
+                                      PlacedEpisode{std::move(trace), std::move(placement)});
     }
   };
   place_all(schedule_.episodes, layout_);
@@ -173,6 +185,10 @@ void StepPlanner::place_episodes(const Device& runs_on, const ModelConfig& confi
     shorter.tokens = kept * layout_.chunk_tokens;
     place_all(make_step_schedule(shorter, without_pages_.schedule).episodes, shorter);
   }
+  StepMemory& memory = without_pages_.memory;
+  memory.workspace_bound = improve_largest(without_pages_.episodes);
+  for (const auto& [shape, placed] : without_pages_.episodes)
+    memory.workspace = std::max(memory.workspace, placed.placement.bytes);
 }
 
 StepPlan StepPlanner::plan(const PageBudget& pages) const {
