@@ -18,6 +18,7 @@ void add_train(CLI::App& app, Action& action);
 void add_gradients(CLI::App& app, Action& action);
 void add_inspect(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
+void add_plan(CLI::App& app, Action& action);
 void add_calibrate(CLI::App& app, Action& action);
 void add_demo(CLI::App& app, Action& action);
 

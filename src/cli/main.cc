@@ -114,6 +114,7 @@ int main(int argc, char** argv) {
   cli::add_gradients(app, action);
   cli::add_inspect(app, action);
   cli::add_bench(app, action);
+  cli::add_plan(app, action);
   cli::add_calibrate(app, action);
   cli::add_demo(app, action);
   // The parser would only say that a subcommand is required.

@@ -12,6 +12,7 @@
 #include "base/sizes.h"
 #include "base/thread_pool.h"
 #include "cli/commands.h"
+#include "cli/config_words.h"
 #include "cli/run_sinks.h"
 #include "cli/stop_signals.h"
 #include "train/data_check.h"
@@ -21,33 +22,8 @@
 namespace longstride::cli {
 namespace {
 
-// Arguments that the parser left over: the configuration file, and settings as "--a.b=c" or
-// "--a.b c".
-struct Words {
-  std::string config;
-  std::vector<std::string> overrides;  // "a.b=c"
-};
-
-Words sort_words(const std::vector<std::string>& extras) {
-  Words words;
-  for (std::size_t i = 0; i < extras.size(); ++i) {
-    const std::string& word = extras[i];
-    if (!word.starts_with("-") && words.config.empty()) {
-      words.config = word;
-      continue;
-    }
-    if (!word.starts_with("--") || word.find('.') == std::string::npos)
-      throw Error(
-          fmt::format("unexpected argument '{}'", word),
-          "settings are given as --section.key=value; longstride train --help lists the options");
-    std::string setting = word.substr(2);
-    if (setting.find('=') == std::string::npos) {
-      if (i + 1 == extras.size())
-        throw Error(fmt::format("'{}' has no value", word), fmt::format("write {}=VALUE", word));
-      setting += "=" + extras[++i];
-    }
-    words.overrides.push_back(setting);
-  }
+ConfigWords words_of(const std::vector<std::string>& extras) {
+  ConfigWords words = sort_words(extras, "train");
   if (words.config.empty())
     throw Error("no configuration file is given",
                 "write longstride train CONFIG.toml; docs/configuration.md describes the file");
@@ -129,7 +105,7 @@ int run_training(const Options& options, RunPlan planned, Device& device, double
 int train(Options options, const std::vector<std::string>& extras) {
   std::optional<Tracer> tracer;
   if (!options.trace.empty()) tracer.emplace(options.trace);
-  Words words = sort_words(extras);
+  ConfigWords words = words_of(extras);
   options.title = "train " + words.config;
   if (!options.device.empty()) words.overrides.push_back("device.name=" + options.device);
   const auto begin = std::chrono::steady_clock::now();

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -144,5 +145,12 @@ std::unique_ptr<Device> make_device(const std::string& name);
 // Runs nothing and allocates nothing: for recording passes of code that will run on `runs_on`, and
 // for plans of a machine that is not here.
 Device& shapes_device(DeviceKind runs_on);
+// The same with the name and memory of a certain machine.
+struct AbsentMachine {
+  std::string device = "shapes";
+  std::int64_t device_bytes = std::numeric_limits<std::int64_t>::max();
+  std::int64_t host_bytes = std::numeric_limits<std::int64_t>::max();
+};
+std::unique_ptr<Device> make_shapes_device(DeviceKind runs_on, const AbsentMachine& machine);
 
 }  // namespace longstride

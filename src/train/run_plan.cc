@@ -41,17 +41,40 @@ ModelSource open_model_source(const std::filesystem::path& directory) {
   return model;
 }
 
-RunPlan plan_run(const TrainConfig& config, Device& device, std::optional<ResumePoint> resume) {
-  RunPlan plan;
-  plan.config = config;
-  plan.model = resume ? open_model_source(resume->directory) : open_model_source(config.model);
-  plan.resume = std::move(resume);
+namespace {
+
+// Needs the model; settles attention and the record.
+void plan_numerics(RunPlan& plan, Device& device) {
+  const TrainConfig& config = plan.config;
   SparseLayers sparse = apply_attention(config.attention, attention_keys(), config.training.page,
                                         config.training.context, plan.model.config);
   if (!sparse.any() && chooses_selection(config.attention))
     log_warning(
         "[attention] has settings of sparse layers, and no layer is sparse: they have no "
         "effect without attention.kind = \"sparse\" or attention.layers");
+  plan.numerics =
+      choose_numerics(device, plan.model.config, config.training.chunk, config.training.page,
+                      {config.numerics.compute, config.numerics.determinism,
+                       config.numerics.kv_gradient_dtype, std::move(sparse)});
+}
+
+}  // namespace
+
+RunPlan plan_steps(const TrainConfig& config, Device& device) {
+  RunPlan plan;
+  plan.config = config;
+  plan.model = open_model_source(config.model);
+  plan_numerics(plan, device);
+  plan_memory(plan, device);
+  return plan;
+}
+
+RunPlan plan_run(const TrainConfig& config, Device& device, std::optional<ResumePoint> resume) {
+  RunPlan plan;
+  plan.config = config;
+  plan.model = resume ? open_model_source(resume->directory) : open_model_source(config.model);
+  plan.resume = std::move(resume);
+  plan_numerics(plan, device);
   const ModelConfig& model = plan.model.config;
   const DataConfig& data = config.data;
   plan.corpus = open_corpus({data.path,
@@ -68,9 +91,6 @@ RunPlan plan_run(const TrainConfig& config, Device& device, std::optional<Resume
                     static_cast<std::uint64_t>(config.training.seed), model.vocabulary});
   plan.packed =
       data.pack && plan.corpus->document_end(0, plan.corpus->tokens()) < plan.corpus->tokens();
-  plan.numerics = choose_numerics(device, model, config.training.chunk, config.training.page,
-                                  {config.numerics.compute, config.numerics.determinism,
-                                   config.numerics.kv_gradient_dtype, std::move(sparse)});
   // A resumed run keeps the choices that another machine might make differently.
   if (plan.resume) plan.numerics.head_block_rows = plan.resume->state.numerics.head_block_rows;
   plan_memory(plan, device);

@@ -73,6 +73,9 @@ struct RunPlan {
 // need the model it started from.
 RunPlan plan_run(const TrainConfig& config, Device& device,
                  std::optional<ResumePoint> resume = std::nullopt);
+// The same without data, and without looking at what is saved where: how steps of this context would
+// be planned. Nothing is allocated on the device, which may be one of shapes.
+RunPlan plan_steps(const TrainConfig& config, Device& device);
 // Throws Error with the numbers and what to change if the device, the host or the disk has too
 // little.
 void check_fits(const RunPlan& plan);

@@ -1,0 +1,206 @@
+// longstride plan: what training on each of several contexts needs and how long a step takes, on
+// this machine or another, before anything runs.
+#include <filesystem>
+#include <memory>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "base/output_file.h"
+#include "base/sizes.h"
+#include "cli/commands.h"
+#include "cli/config_words.h"
+#include "cli/output.h"
+#include "cli/plan_report.h"
+#include "cli/usage.h"
+#include "plan/machines.h"
+#include "plan/memory_map_svg.h"
+#include "plan/plan_page.h"
+#include "plan/this_machine.h"
+
+namespace longstride::cli {
+namespace {
+
+struct Options {
+  std::string preset, model, chunk, machine, gpu_memory, host_memory, disk,
+      attention = "model", device = "auto", svg, html;
+  std::vector<std::string> contexts;
+  double price = 0;
+  bool longest = false, json = false;
+  NumericsChoice numerics;
+  AttentionChoice sparse;
+};
+
+// The device that is planned for, and its rates.
+struct Target {
+  std::unique_ptr<Device> device;
+  MachineRates rates;
+};
+
+Target target_of(const Options& o) {
+  if (o.machine.empty()) {
+    Target here{make_device(o.device), {}};
+    here.rates = rates_of_this_machine(*here.device);
+    return here;
+  }
+  const bool is_file = o.machine.ends_with(".json") || std::filesystem::exists(o.machine);
+  Target there{nullptr, is_file ? read_machine_rates(o.machine) : find_machine(o.machine)};
+  const auto replace = [](std::int64_t& bytes, const std::string& given, const char* option) {
+    if (!given.empty()) bytes = parse_size(given, option);
+  };
+  replace(there.rates.device_bytes, o.gpu_memory, "--gpu-memory");
+  replace(there.rates.host_bytes, o.host_memory, "--host-memory");
+  there.device =
+      make_shapes_device(there.rates.compute == DType::kBF16 ? DeviceKind::kCuda : DeviceKind::kCpu,
+                         {there.rates.name, there.rates.device_bytes, there.rates.host_bytes});
+  return there;
+}
+
+TrainConfig config_of(const Options& o, const ConfigWords& words, const Target& target) {
+  const int sources =
+      (words.config.empty() ? 0 : 1) + (o.preset.empty() ? 0 : 1) + (o.model.empty() ? 0 : 1);
+  if (sources != 1)
+    throw Error(sources == 0 ? "no model is given" : "more than one model is given",
+                "give one of CONFIG.toml, --preset NAME and --model DIR");
+  TrainConfig config;
+  if (!words.config.empty()) {
+    config = load_train_config(words.config, words.overrides);
+  } else {
+    if (!words.overrides.empty())
+      throw Error(fmt::format("--{} without a configuration file", words.overrides.front()),
+                  "give CONFIG.toml, or use the options of longstride plan --help");
+    const bool gpu = target.device->runs_on() == DeviceKind::kCuda;
+    config.model.preset = o.preset;
+    config.model.path = o.model;
+    config.model.dtype = gpu ? "bf16" : "f32";
+    config.training.chunk = gpu ? 4096 : 1024;
+    config.numerics = {o.numerics.compute, o.numerics.kv_gradient_dtype, o.numerics.determinism};
+    config.attention = o.sparse;
+    config.attention.kind = o.attention;
+  }
+  if (!o.chunk.empty()) config.training.chunk = parse_size(o.chunk, "--chunk");
+  if (config.training.chunk < config.training.page ||
+      config.training.chunk % config.training.page != 0)
+    throw Error(fmt::format("a chunk of {} tokens is not a multiple of the page of {}",
+                            config.training.chunk, config.training.page),
+                "give --chunk 4096, for instance");
+  // Of another machine the memory is its own; of this one these are limits.
+  if (o.machine.empty()) {
+    if (!o.gpu_memory.empty()) config.memory.gpu = parse_size(o.gpu_memory, "--gpu-memory");
+    if (!o.host_memory.empty()) config.memory.host = parse_size(o.host_memory, "--host-memory");
+  } else {
+    config.memory.gpu.reset();
+    config.memory.host.reset();
+  }
+  if (!o.disk.empty()) {
+    config.memory.disk = parse_size(o.disk, "--disk");
+    if (config.memory.disk_path.empty()) config.memory.disk_path = ".";
+  }
+  return config;
+}
+
+std::vector<std::int64_t> contexts_of(const Options& o, const TrainConfig& config, Target& target) {
+  std::vector<std::int64_t> contexts;
+  for (const std::string& text : o.contexts) {
+    contexts.push_back(parse_size(text, "--context"));
+    if (contexts.back() < 2)
+      throw Error(fmt::format("--context {}: there is nothing to predict", text),
+                  "give at least 2 tokens");
+  }
+  if (o.longest) {
+    const std::optional<std::int64_t> longest = longest_context(config, *target.device);
+    if (!longest)
+      throw Error(
+          fmt::format("not even {} tokens fit on {}", config.training.chunk, target.rates.name),
+          "give --context for what to change, or choose a smaller model");
+    contexts.push_back(*longest);
+  }
+  if (contexts.empty() && config.training.context > 0) contexts = {config.training.context};
+  if (contexts.empty())
+    throw Error("no context is given", "add --context 64K,128K,1M, for instance, or --longest");
+  return contexts;
+}
+
+void check_outputs(const Options& o) {
+  const auto begins = [](const char* text) {
+    return [text](std::string_view head) { return head.starts_with(text); };
+  };
+  if (!o.svg.empty())
+    check_output_file(o.svg, {"--svg", "a memory map", begins(kMemoryMapSvgBegin)});
+  if (!o.html.empty())
+    check_output_file(o.html, {"--html", "a page about plans", begins(kPlanPageBegin)});
+}
+
+int run_plan(const Options& o, const std::vector<std::string>& extras) {
+  check_outputs(o);
+  const ConfigWords words = sort_words(extras, "plan");
+  Target target = target_of(o);
+  TrainConfig config = config_of(o, words, target);
+  PlanReport report{.model = !o.preset.empty()             ? o.preset
+                             : !o.model.empty()            ? o.model
+                             : config.model.preset.empty() ? config.model.path.string()
+                                                           : config.model.preset,
+                    .machine = target.rates,
+                    .price = o.price,
+                    .outlooks = {}};
+  for (const std::int64_t context : contexts_of(o, config, target)) {
+    config.training.context = context;
+    report.outlooks.push_back(make_outlook(config, *target.device, target.rates));
+  }
+  // The picture is of the longest context that fits.
+  const Outlook* shown = nullptr;
+  for (const Outlook& outlook : report.outlooks)
+    if (outlook.fits()) shown = &outlook;
+  if (!o.svg.empty()) {
+    if (shown == nullptr)
+      throw Error("--svg: none of the contexts fits, so there is nothing to draw",
+                  "see what longstride plan says without --svg");
+    write_file_atomic(o.svg, picture_of(report, *shown));
+  }
+  if (!o.html.empty()) write_file_atomic(o.html, report_page(report));
+  return print_output(o.json ? dump_json(report_to_json(report), 2) + "\n" : report_text(report));
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, Action& action) {
+  auto o = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand(
+      "plan",
+      "what contexts need and how long a step takes: plan CONFIG.toml, or --preset, or "
+      "--model");
+  command->allow_extras();
+  command->add_option("--preset", o->preset, "built-in shape, e.g. qwen2.5-7b");
+  command->add_option("--model", o->model, "a Hugging Face directory")->check(not_empty());
+  command
+      ->add_option("--context", o->contexts,
+                   "tokens of a sequence, several separated by commas: 64K,128K,1M")
+      ->delimiter(',');
+  command->add_flag("--longest", o->longest, "also the longest context that fits");
+  command->add_option("--chunk", o->chunk, "tokens of a chunk: 1024 on the CPU, 4096 on a GPU");
+  command->add_option("--attention", o->attention, "model: as the model says; or sparse")
+      ->check(CLI::IsMember({"model", "sparse"}))
+      ->capture_default_str();
+  add_sparse_options(*command, o->sparse);
+  add_numerics_options(*command, o->numerics);
+  command->add_option("--machine", o->machine,
+                      "plan for another machine: a name (h200, h100, ...) or a file of rates by "
+                      "longstride calibrate --out");
+  command->add_option("--gpu-memory", o->gpu_memory, "bytes of the device for everything");
+  command->add_option("--host-memory", o->host_memory,
+                      "bytes of host memory for what leaves the device");
+  command->add_option("--disk", o->disk, "bytes of disk for what leaves host memory");
+  command->add_option("--price", o->price, "of the machine, an hour: prints what tokens cost")
+      ->check(finite_number() & CLI::PositiveNumber);
+  command->add_flag("--json", o->json, "print JSON instead of tables");
+  command->add_option("--svg", o->svg, "draw the memory of the longest context that fits")
+      ->check(not_empty());
+  command->add_option("--html", o->html, "write a page with the table and all pictures")
+      ->check(not_empty());
+  add_device_option(*command, o->device);
+  command->callback([o, command, &action] {
+    action = [o, command] { return run_plan(*o, command->remaining()); };
+  });
+}
+
+}  // namespace longstride::cli

@@ -1,0 +1,237 @@
+#include "cli/plan_report.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/sizes.h"
+#include "plan/allocator_model.h"
+#include "plan/memory_map_svg.h"
+#include "plan/plan_page.h"
+
+namespace longstride::cli {
+namespace {
+
+using Cells = std::vector<std::string>;
+struct Table {
+  Cells header;
+  std::vector<Cells> rows;
+};
+
+std::string gib(std::int64_t bytes) {
+  return bytes == 0 ? "-" : fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 30));
+}
+std::string seconds(double s) { return fmt::format("{:.{}f}", s, s < 10 ? 2 : 1); }
+
+std::int64_t context_of(const Outlook& o) { return o.plan.config.training.context; }
+
+// Seconds of a step, as the rows of the table split them; they add up to the total.
+struct Split {
+  double products = 0, attention = 0, recompute = 0, other = 0, transfers = 0, update = 0;
+};
+Split split_of(const Outlook& o) {
+  const StepCost& c = o.step;
+  Split s;
+  s.products = c.forward.products + c.backward.products + c.forward.head + c.backward.head;
+  s.attention = c.forward.attention + c.backward.attention;
+  s.recompute = c.recompute.total() - c.recompute.transfers;
+  s.transfers = c.exposed_transfers();
+  s.update = o.update_seconds;
+  s.other = o.seconds() - s.products - s.attention - s.recompute - s.transfers - s.update;
+  return s;
+}
+
+Table time_table(const PlanReport& report) {
+  Table t{{"context", "chunk", "kept", "swapped", "products", "attention", "recompute", "other",
+           "transfers", "update", "seconds", "tokens/s", "MFU"},
+          {}};
+  if (report.price > 0) t.header.emplace_back("cost of 1M tokens");
+  for (const Outlook& o : report.outlooks) {
+    const std::int64_t context = context_of(o);
+    if (!o.fits()) {
+      Cells row(t.header.size(), "-");
+      row[0] = format_count(context);
+      row[2] = "does not fit";
+      t.rows.push_back(std::move(row));
+      continue;
+    }
+    const Split s = split_of(o);
+    t.rows.push_back({format_count(context), format_count(o.plan.step->longest_chunk()),
+                      describe_shares(o.shares.kept), describe_shares(o.shares.swapped),
+                      seconds(s.products), seconds(s.attention), seconds(s.recompute),
+                      seconds(s.other), seconds(s.transfers), seconds(s.update),
+                      seconds(o.seconds()), fmt::format("{:.0f}", o.tokens_per_s()),
+                      fmt::format("{:.0f}%", 100 * o.utilization())});
+    if (report.price > 0)
+      t.rows.back().push_back(fmt::format("{:.3f}", o.price_per_million(report.price)));
+  }
+  return t;
+}
+
+Table memory_table(const PlanReport& report) {
+  Table t{{"context", "weights", "gradients", "optimizer", "pages", "page gradients", "activations",
+           "workspace", "GPU", "of", "host pages", "host activations", "host optimizer", "disk"},
+          {}};
+  for (const Outlook& o : report.outlooks) {
+    if (!o.fits()) continue;
+    const RunNeeds& n = o.plan.needs;
+    const StepMemory& m = n.step;
+    t.rows.push_back({format_count(context_of(o)), gib(n.weights), gib(n.gradients),
+                      gib(n.optimizer), gib(m.kv_pages + m.summaries), gib(m.kv_gradient_pages),
+                      gib(m.retained), gib(m.workspace), gib(n.total()), gib(n.available),
+                      gib(m.host_pages), gib(m.host_activations), gib(n.optimizer_host),
+                      gib(n.disk_total())});
+  }
+  return t;
+}
+
+std::string to_text(const Table& t) {
+  std::vector<std::size_t> widths;
+  for (const std::string& cell : t.header) widths.push_back(cell.size());
+  for (const Cells& row : t.rows)
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  std::string text;
+  const auto line = [&](const Cells& row) {
+    std::string s;
+    for (std::size_t i = 0; i < row.size(); ++i)
+      s += fmt::format("{}{:>{}}", i == 0 ? "" : "  ", row[i], widths[i]);
+    text += s + "\n";
+  };
+  line(t.header);
+  for (const Cells& row : t.rows) line(row);
+  return text;
+}
+
+std::string describe_machine(const MachineRates& m) {
+  return fmt::format("{}, {} GiB of device memory, {} GiB of host memory; times are {}", m.name,
+                     gib(m.device_bytes), gib(m.host_bytes),
+                     m.measured ? "predicted from measured rates"
+                                : "rough: the rates are estimates (" + m.source + ")");
+}
+
+std::vector<std::string> problems(const PlanReport& report) {
+  std::vector<std::string> lines;
+  for (const Outlook& o : report.outlooks) {
+    if (o.fits()) continue;
+    lines.push_back(fmt::format("{}: {}", format_count(context_of(o)), o.problem));
+    lines.push_back(o.remedies.empty()
+                        ? fmt::format("  to change: {}", o.hint)
+                        : fmt::format("  it would fit with {}", fmt::join(o.remedies, " and ")));
+  }
+  return lines;
+}
+
+MemoryMapInput map_input(const PlanReport& report, const Outlook& o) {
+  const RunNeeds& n = o.plan.needs;
+  MemoryMapInput input{.title = fmt::format("{}, {} tokens, {}", report.model,
+                                            format_count(context_of(o)), report.machine.name),
+                       .config = o.plan.model.config,
+                       .compute = o.plan.numerics.compute,
+                       .device = {{"weights", n.weights}, {"gradients", n.gradients}},
+                       .host = {},
+                       .disk = {},
+                       .available = n.available,
+                       .task_seconds = task_seconds(o.plan.model.config, o.plan.numerics,
+                                                    *o.plan.step, report.machine)};
+  const auto add = [](std::vector<NamedBytes>& list, const char* name, std::int64_t bytes) {
+    if (bytes > 0) list.push_back({name, bytes});
+  };
+  add(input.device, "optimizer", n.optimizer);
+  add(input.host, "optimizer", n.optimizer_host);
+  add(input.host, "activations", n.step.host_activations);
+  add(input.disk, "optimizer", n.optimizer_disk);
+  add(input.disk, "activations", n.step.disk_activations);
+  return input;
+}
+
+OrderedJson outlook_to_json(const PlanReport& report, const Outlook& o) {
+  OrderedJson json = {{"context", context_of(o)}, {"fits", o.fits()}};
+  if (!o.fits()) {
+    json["problem"] = o.problem;
+    json["hint"] = o.hint;
+    json["remedies"] = o.remedies;
+    return json;
+  }
+  const RunNeeds& n = o.plan.needs;
+  const StepMemory& m = n.step;
+  const Split s = split_of(o);
+  const AllocatorUse allocator = simulate_allocator(*o.plan.step);
+  json["chunk"] = o.plan.step->longest_chunk();
+  json["kept"] = describe_shares(o.shares.kept);
+  json["swapped"] = describe_shares(o.shares.swapped);
+  json["bytes"] = {{"weights", n.weights},
+                   {"gradients", n.gradients},
+                   {"optimizer", n.optimizer},
+                   {"kv_pages", m.kv_pages},
+                   {"kv_gradient_pages", m.kv_gradient_pages},
+                   {"page_summaries", m.summaries},
+                   {"retained", m.retained},
+                   {"workspace", m.workspace},
+                   {"workspace_bound", m.workspace_bound},
+                   {"caching_allocator_workspace", allocator.reserved},
+                   {"caching_allocator_fragmentation", allocator.fragmentation()},
+                   {"device", n.total()},
+                   {"device_available", n.available},
+                   {"host_pages", m.host_pages},
+                   {"host_activations", m.host_activations},
+                   {"host_optimizer", n.optimizer_host},
+                   {"disk", n.disk_total()}};
+  json["seconds"] = {{"products", s.products},   {"attention", s.attention},
+                     {"recompute", s.recompute}, {"other", s.other},
+                     {"transfers", s.transfers}, {"update", s.update},
+                     {"total", o.seconds()}};
+  json["tokens_per_s"] = o.tokens_per_s();
+  json["mfu"] = o.utilization();
+  if (report.price > 0) json["price_per_million_tokens"] = o.price_per_million(report.price);
+  return json;
+}
+
+}  // namespace
+
+std::string report_text(const PlanReport& report) {
+  std::string text = fmt::format("{} on {}\n\n{}", report.model, describe_machine(report.machine),
+                                 to_text(time_table(report)));
+  if (const Table memory = memory_table(report); !memory.rows.empty())
+    text += "\nGiB:\n" + to_text(memory);
+  if (const std::vector<std::string> lines = problems(report); !lines.empty())
+    text += fmt::format("\n{}\n", fmt::join(lines, "\n"));
+  return text;
+}
+
+OrderedJson report_to_json(const PlanReport& report) {
+  OrderedJson plans = OrderedJson::array();
+  for (const Outlook& o : report.outlooks) plans.push_back(outlook_to_json(report, o));
+  return {{"model", report.model},
+          {"machine", report.machine.name},
+          {"measured_rates", report.machine.measured},
+          {"plans", plans}};
+}
+
+std::string picture_of(const PlanReport& report, const Outlook& outlook) {
+  return to_svg(make_memory_map(*outlook.plan.step, map_input(report, outlook)));
+}
+
+std::string report_page(const PlanReport& report) {
+  PlanPageInput page{.title = fmt::format("{} on {}", report.model, report.machine.name),
+                     .paragraphs = {describe_machine(report.machine)}};
+  for (std::string& line : problems(report)) page.paragraphs.push_back(std::move(line));
+  const Table time = time_table(report), memory = memory_table(report);
+  page.header = time.header;
+  page.header.insert(page.header.end(), {"GPU GiB", "host GiB", "disk GiB"});
+  for (std::size_t i = 0; i < time.rows.size(); ++i) {
+    const Outlook& o = report.outlooks[i];
+    Cells row = time.rows[i];
+    const RunNeeds& n = o.plan.needs;
+    row.push_back(o.fits() ? gib(n.total()) : "-");
+    row.push_back(o.fits() ? gib(n.host_total()) : "-");
+    row.push_back(o.fits() ? gib(n.disk_total()) : "-");
+    page.rows.push_back(std::move(row));
+  }
+  for (const Outlook& o : report.outlooks)
+    if (o.fits())
+      page.pictures.push_back(
+          {format_count(context_of(o)) + " tokens", picture_of(report, o), page.pictures.empty()});
+  return plan_page(page);
+}
+
+}  // namespace longstride::cli

@@ -1,0 +1,180 @@
+#include "train/outlook.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "base/error.h"
+#include "base/sizes.h"
+
+namespace longstride {
+namespace {
+
+constexpr std::array<const char*, kRetainedKinds> kKinds = {"input", "q",    "attention",
+                                                            "mid",   "gate", "up"};
+
+struct Refusal {
+  std::string problem, hint;
+};
+
+// Why the run does not fit; nothing if it does.
+std::optional<Refusal> refusal(const TrainConfig& config, Device& device, RunPlan* made = nullptr) {
+  try {
+    RunPlan plan = plan_steps(config, device);
+    check_fits(plan);
+    if (made != nullptr) *made = std::move(plan);
+    return std::nullopt;
+  } catch (const Error& e) {
+    return Refusal{e.what(), e.hint()};
+  }
+}
+
+// A change that saves memory, as the setting that a user would write; false if it changes nothing.
+struct Remedy {
+  std::function<bool(TrainConfig&)> apply;
+  std::function<std::string(const TrainConfig&)> setting;
+};
+
+// From the cheapest to the dearest.
+std::vector<Remedy> all_remedies() {
+  std::vector<Remedy> list;
+  list.push_back({[](TrainConfig& c) {
+                    if (c.memory.optimizer == "host" || c.memory.optimizer == "auto") return false;
+                    c.memory.optimizer = "host";
+                    return true;
+                  },
+                  [](const TrainConfig&) { return "memory.optimizer = \"host\""; }});
+  list.push_back({[](TrainConfig& c) {
+                    if (c.numerics.kv_gradient_dtype == "bf16") return false;
+                    c.numerics.kv_gradient_dtype = "bf16";
+                    return true;
+                  },
+                  [](const TrainConfig&) { return "numerics.kv_gradient_dtype = \"bf16\""; }});
+  list.push_back(
+      {[](TrainConfig& c) {
+         const std::int64_t small = std::max<std::int64_t>(1024, c.training.page);
+         if (c.training.chunk <= small || small % c.training.page != 0) return false;
+         c.training.chunk = small;
+         return true;
+       },
+       [](const TrainConfig& c) { return fmt::format("training.chunk = {}", c.training.chunk); }});
+  list.push_back(
+      {[](TrainConfig& c) {
+         if (c.attention.kind == "sparse" || !c.attention.layers.empty()) return false;
+         c.attention.layers = {"sparse", "window(1024)"};
+         return true;
+       },
+       [](const TrainConfig&) { return "attention.layers = [\"sparse\", \"window(1024)\"]"; }});
+  list.push_back({[](TrainConfig& c) {
+                    if (c.memory.disk) return false;
+                    c.memory.disk = std::int64_t{1} << 40;
+                    if (c.memory.disk_path.empty()) c.memory.disk_path = "/tmp";
+                    return true;
+                  },
+                  [](const TrainConfig&) { return "memory.disk and memory.disk_path"; }});
+  return list;
+}
+
+// The first remedy that is enough, or else the first of them together that are.
+std::vector<std::string> find_remedies(const TrainConfig& config, Device& device) {
+  const std::vector<Remedy> remedies = all_remedies();
+  TrainConfig quick = config;
+  quick.memory.activations = "recompute";
+  for (const Remedy& r : remedies)
+    if (TrainConfig changed = quick; r.apply(changed) && !refusal(changed, device))
+      return {r.setting(changed)};
+  std::vector<std::string> settings;
+  for (const Remedy& r : remedies) {
+    if (!r.apply(quick)) continue;
+    settings.push_back(r.setting(quick));
+    if (!refusal(quick, device)) return settings;
+  }
+  return {};
+}
+
+UpdateBytes update_bytes(const RunNeeds& n) {
+  const auto d = [](std::int64_t bytes) { return static_cast<double>(bytes); };
+  const bool offloaded = n.optimizer_host + n.optimizer_disk > 0;
+  return {.weights = d(n.weights),
+          .gradients = d(n.gradients),
+          .state_device = offloaded ? 0 : d(n.optimizer),
+          .state_host = d(n.optimizer_host),
+          .state_disk = d(n.optimizer_disk)};
+}
+
+}  // namespace
+
+RetentionShares retention_shares(const StepPlan& plan) {
+  RetentionShares shares;
+  const std::int64_t layers = std::ssize(plan.schedule.windows),
+                     recomputed = std::max<std::int64_t>(
+                         0, plan.layout().chunks() - plan.schedule.keep_chunks);
+  const double one = 1.0 / static_cast<double>(std::max<std::int64_t>(1, recomputed * layers));
+  for (std::int64_t c = 0; c < recomputed; ++c)
+    for (std::int64_t l = 0; l < layers; ++l)
+      for (std::size_t k = 0; k < kKinds.size(); ++k) {
+        const auto kind = static_cast<Retained>(k);
+        if (plan.schedule.retained(c, l).has(kind)) shares.kept[k] += one;
+        if (plan.schedule.saved(c, l).has(kind)) shares.swapped[k] += one;
+      }
+  return shares;
+}
+
+std::string describe_shares(const std::array<double, kRetainedKinds>& shares) {
+  std::vector<std::string> parts;
+  for (std::size_t k = 0; k < kKinds.size(); ++k)
+    if (shares[k] > 0.0005) parts.push_back(fmt::format("{} {:.0f}%", kKinds[k], 100 * shares[k]));
+  return parts.empty() ? "nothing" : fmt::format("{}", fmt::join(parts, ", "));
+}
+
+double Outlook::tokens_per_s() const {
+  return static_cast<double>(plan.config.training.context) / seconds();
+}
+
+double Outlook::utilization() const { return step.utilization * step.total() / seconds(); }
+
+double Outlook::price_per_million(double price_per_hour) const {
+  return price_per_hour / 3600 * 1e6 / tokens_per_s();
+}
+
+Outlook make_outlook(const TrainConfig& config, Device& device, const MachineRates& rates) {
+  Outlook outlook;
+  if (const auto refused = refusal(config, device, &outlook.plan)) {
+    outlook.problem = refused->problem;
+    outlook.hint = refused->hint;
+    outlook.plan.config = config;
+    outlook.remedies = find_remedies(config, device);
+    return outlook;
+  }
+  const RunPlan& plan = outlook.plan;
+  outlook.step = predict_step(plan.model.config, plan.numerics, *plan.step, rates);
+  outlook.update_seconds = predict_update(update_bytes(plan.needs), rates);
+  outlook.shares = retention_shares(*plan.step);
+  return outlook;
+}
+
+std::optional<std::int64_t> longest_context(const TrainConfig& config, Device& device) {
+  TrainConfig quick = config;
+  quick.memory.activations = "recompute";
+  const std::int64_t chunk = config.training.chunk;
+  const auto fits = [&](std::int64_t chunks) {
+    quick.training.context = chunks * chunk;
+    return !refusal(quick, device);
+  };
+  if (!fits(1)) return std::nullopt;
+  constexpr std::int64_t kMost = std::int64_t{1} << 26;  // tokens: far beyond any machine
+  std::int64_t good = 1, bad = 2;
+  while (bad * chunk <= kMost && fits(bad)) {
+    good = bad;
+    bad *= 2;
+  }
+  // To about one percent.
+  while (bad - good > std::max<std::int64_t>(1, good / 100)) {
+    const std::int64_t middle = good + (bad - good) / 2;
+    (fits(middle) ? good : bad) = middle;
+  }
+  return good * chunk;
+}
+
+}  // namespace longstride
