@@ -11,6 +11,7 @@
 #include "cli/usage.h"
 #include "model/presets.h"
 #include "plan/plan_choice.h"
+#include "plan/this_machine.h"
 
 namespace longstride::cli {
 namespace {
@@ -38,10 +39,15 @@ StepLimits limits_of(const StepBenchOptions& o, const Engine& engine) {
   const bool own_memory = !device.shares_host_memory();
   constexpr std::int64_t kReserve = std::int64_t{2}
                                     << 30;  // libraries allocate at their first call
-  StepLimits limits{.device = device.available_bytes() - (own_memory ? kReserve : 0),
-                    .host = own_memory ? device.available_host_bytes() : 0,
-                    .disk = disk_memory(o).value_or(0),
-                    .disk_directory = o.disk_path};
+  StepLimits limits{{.device = device.available_bytes() - (own_memory ? kReserve : 0),
+                     .host = own_memory ? device.available_host_bytes() : 0,
+                     .disk = disk_memory(o).value_or(0),
+                     .disk_directory = o.disk_path}};
+  if (!o.activation_memory.empty()) {
+    limits.activations = parse_size(o.activation_memory, "--activation-memory");
+    // A device that shares host memory has no other for pages.
+    if (!own_memory && o.host_memory.empty()) limits.host = limits.activations;
+  }
   if (!o.host_memory.empty()) limits.host = parse_size(o.host_memory, "--host-memory");
   if (o.gpu_memory.empty()) return limits;
   const std::int64_t all = parse_size(o.gpu_memory, "--gpu-memory"),
@@ -103,6 +109,9 @@ void add_memory_options(CLI::App& command, const std::shared_ptr<StepBenchOption
   command.add_option("--host-memory", options->host_memory,
                      "bytes of host memory for pages, without it as many as there are; and for "
                      "--optimizer disk what they leave of it, without it none");
+  command.add_option("--activation-memory", options->activation_memory,
+                     "with --plan auto: bytes of host memory that activations may take, of what "
+                     "pages leave; they are copied there and back beside the arithmetic");
   command.add_option("--disk-memory", options->disk_memory,
                      "bytes of disk for pages, without it none; and for --optimizer disk what "
                      "they leave of it, without it as many as there are");
@@ -150,6 +159,11 @@ void check_options(const StepBenchOptions& o) {
     if (!value->empty() && o.page_memory.empty() && !optimizer_on_disk && o.plan != "auto")
       throw Error(fmt::format("{} without --page-memory, --plan auto or --optimizer disk", option),
                   "all pages are on the device: add --page-memory least, for instance");
+  if (!o.activation_memory.empty() && o.plan != "auto")
+    throw Error("--activation-memory without --plan auto", "add --plan auto");
+  if (!o.activation_memory.empty() && !o.page_memory.empty())
+    throw Error("both --activation-memory and --page-memory",
+                "leave --page-memory out: the plan decides where pages go");
   if (!o.gpu_memory.empty() && o.plan != "auto")
     throw Error("--gpu-memory without --plan auto",
                 "add --plan auto, or give --page-memory, the bytes for pages alone");
@@ -221,14 +235,18 @@ PlannedStep plan_of(const StepBenchOptions& o, const Engine& engine, const Numer
   const auto pages = [&] { return pages_of(o, planner_of(options)); };
   if (o.plan != "auto") return {planner_of(options).plan(pages())};
   const StepLimits limits = limits_of(o, engine);
+  const MachineRates rates = rates_of_this_machine(engine.device());
   const ChosenPlan chosen =
       o.page_memory.empty()
-          ? choose_plan(planner_of, engine.config(), numerics, options, limits, {})
+          ? choose_plan(planner_of, engine.config(), numerics, options, limits, rates)
           : retain_beside(pages(), planner_of, engine.config(), numerics, options, limits.device,
-                          {});
-  log_info("plan: {} of activations stay, which saves {:.1f} TFLOP of recomputation",
-           format_bytes(static_cast<double>(chosen.retention.bytes)),
-           chosen.retention.saved_flops * 1e-12);
+                          rates);
+  log_info(
+      "plan: {} of activations stay and {} go to host memory, which saves {:.1f} TFLOP of "
+      "recomputation",
+      format_bytes(static_cast<double>(chosen.retention.bytes)),
+      format_bytes(static_cast<double>(chosen.retention.host_bytes)),
+      chosen.retention.saved_flops * 1e-12);
   return {chosen.plan, chosen.retention.saved_flops};
 }
 

@@ -108,7 +108,8 @@ std::vector<std::int64_t> contexts_of(const Options& o, const TrainConfig& confi
                   "give at least 2 tokens");
   }
   if (o.longest) {
-    const std::optional<std::int64_t> longest = longest_context(config, *target.device);
+    const std::optional<std::int64_t> longest =
+        longest_context(config, *target.device, target.rates);
     if (!longest)
       throw Error(
           fmt::format("not even {} tokens fit on {}", config.training.chunk, target.rates.name),

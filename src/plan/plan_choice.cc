@@ -4,25 +4,28 @@
 #include <utility>
 
 #include "base/error.h"
+#include "plan/step_cost.h"
 
 namespace longstride {
 namespace {
 
-// What streaming all pages costs, as a share of the step. Measured on an H200, dense attention,
-// 256K tokens: 2.1%.
-constexpr double kStreamingCost = 0.021;
-
 class Chooser {
  public:
   Chooser(const PlannerOf& planner_of, const ModelConfig& config, const NumericsRecord& numerics,
-          const StepOptions& options, StepLimits limits, const RecomputeRates& rates)
+          const StepOptions& options, StepLimits limits, MachineRates rates)
       : planner_of_(planner_of),
         config_(config),
         numerics_(numerics),
         options_(options),
         limits_(std::move(limits)),
-        rates_(rates) {
+        rates_(std::move(rates)),
+        recompute_{.products = rates_.products.peak,
+                   .attention = rates_.attention.earlier_forward,
+                   .copies = std::min(rates_.copies.from_host, rates_.copies.to_host)} {
+    // Whatever the step computes in: how parts compare is what matters here.
+    rates_.compute = numerics.compute;
     options_.across_episodes.clear();
+    options_.offloaded.clear();
   }
 
   ChosenPlan choose() {
@@ -30,14 +33,13 @@ class Chooser {
     const StepPlan resident = plain.plan({});
     const std::int64_t besides = resident.memory.total() - pages_in(resident);
     const bool all_fit = resident.memory.total() <= limits_.device;
-    ChosenPlan staying = all_fit ? retaining(resident, {})
-                                 : ChosenPlan{plain.plan(pages(limits_.device - besides)), {}};
+    const PageBudget most = all_fit ? PageBudget{} : pages(limits_.device - besides);
+    ChosenPlan staying = retaining(all_fit ? resident : plain.plan(most), most);
     const std::int64_t enough = streaming_bytes(plain, staying.plan);
     if (enough >= pages_in(staying.plan)) return staying;
     ChosenPlan streaming = retaining(plain.plan(pages(enough)), pages(enough));
-    const double cost = all_fit ? streaming_cost() : 0;
-    if (streaming.retention.saved_seconds <= staying.retention.saved_seconds + cost) return staying;
-    return give_rest_to_pages(std::move(streaming));
+    streaming = give_rest_to_pages(std::move(streaming));
+    return seconds(streaming) < seconds(staying) ? std::move(streaming) : std::move(staying);
   }
 
   // Activations get what pages as told leave.
@@ -49,11 +51,8 @@ class Chooser {
   static std::int64_t pages_in(const StepPlan& plan) {
     return plan.memory.kv_pages + plan.memory.kv_gradient_pages;
   }
-  double streaming_cost() const {
-    return kStreamingCost * step_seconds(config_, numerics_, layout(), rates_);
-  }
-  SequenceLayout layout() const {
-    return {options_.max_tokens, numerics_.chunk_tokens, numerics_.page_tokens, {0}};
+  double seconds(const ChosenPlan& chosen) const {
+    return predict_step(config_, numerics_, chosen.plan, rates_).total();
   }
   // Enough to stream pages, without more of them on disk than in `before`: a disk is slower than
   // the arithmetic.
@@ -78,15 +77,17 @@ class Chooser {
   ChosenPlan retaining(StepPlan begin, const PageBudget& pages) const {
     ChosenPlan chosen{std::move(begin), {}};
     // Retaining changes the workspace: by how much is known afterwards.
-    std::int64_t bytes = limits_.device - chosen.plan.memory.total();
-    while (bytes > 0) {
+    const std::int64_t host = host_left(chosen.plan);
+    std::int64_t bytes = std::max<std::int64_t>(0, limits_.device - chosen.plan.memory.total());
+    while (bytes > 0 || host > 0) {
       chosen.retention = choose_retention(config_, numerics_, chosen.plan.layout(),
-                                          options_.keep_chunks, bytes, rates_);
-      if (chosen.retention.bytes == 0) break;
+                                          options_.keep_chunks, {bytes, host}, recompute_);
+      if (chosen.retention.bytes + chosen.retention.host_bytes == 0) break;
       chosen.plan = planner(chosen.retention).plan(pages);
       const std::int64_t excess = chosen.plan.memory.total() - limits_.device;
       if (excess <= 0) return chosen;
-      bytes = chosen.retention.bytes - excess;
+      if (chosen.retention.bytes == 0) break;
+      bytes = std::max<std::int64_t>(0, chosen.retention.bytes - excess);
     }
     chosen.retention = {};
     chosen.plan = planner_of_(options_).plan(pages);
@@ -96,7 +97,15 @@ class Chooser {
   StepPlanner planner(const RetentionChoice& retention) const {
     StepOptions options = options_;
     options.across_episodes = retention.across_episodes;
+    options.offloaded = retention.offloaded;
     return planner_of_(options);
+  }
+
+  // For activations.
+  std::int64_t host_left(const StepPlan& plan) const {
+    const std::int64_t free =
+        limits_.host == PageBudget::kAll ? limits_.activations : limits_.host - plan.memory.host();
+    return std::clamp<std::int64_t>(free, 0, limits_.activations);
   }
 
   ChosenPlan give_rest_to_pages(ChosenPlan chosen) const {
@@ -110,14 +119,15 @@ class Chooser {
   const NumericsRecord& numerics_;
   StepOptions options_;
   StepLimits limits_;
-  const RecomputeRates& rates_;
+  MachineRates rates_;
+  const RecomputeRates recompute_;
 };
 
 }  // namespace
 
 ChosenPlan choose_plan(const PlannerOf& planner_of, const ModelConfig& config,
                        const NumericsRecord& numerics, const StepOptions& options,
-                       const StepLimits& limits, const RecomputeRates& rates) {
+                       const StepLimits& limits, const MachineRates& rates) {
   LS_CHECK(limits.device >= 0, "{} bytes on the device", limits.device);
   return Chooser(planner_of, config, numerics, options, limits, rates).choose();
 }
@@ -125,8 +135,8 @@ ChosenPlan choose_plan(const PlannerOf& planner_of, const ModelConfig& config,
 ChosenPlan retain_beside(const PageBudget& pages, const PlannerOf& planner_of,
                          const ModelConfig& config, const NumericsRecord& numerics,
                          const StepOptions& options, std::int64_t device_bytes,
-                         const RecomputeRates& rates) {
-  return Chooser(planner_of, config, numerics, options, {.device = device_bytes}, rates)
+                         const MachineRates& rates) {
+  return Chooser(planner_of, config, numerics, options, StepLimits{{.device = device_bytes}}, rates)
       .retaining_beside(pages);
 }
 

@@ -5,14 +5,17 @@
 
 #include <functional>
 
+#include "plan/machine_rates.h"
 #include "plan/retention_choice.h"
 #include "plan/step_plan.h"
 
 namespace longstride {
 
 // Bytes for the step on each tier: the device's for all of StepMemory::total(), the others for
-// pages.
-using StepLimits = PageBudget;
+// pages; of host memory that pages leave, activations may take so much.
+struct StepLimits : PageBudget {
+  std::int64_t activations = 0;
+};
 
 struct ChosenPlan {
   StepPlan plan;
@@ -22,18 +25,18 @@ struct ChosenPlan {
 // Planning is by `planner_of`, which records the episodes of its options.
 using PlannerOf = std::function<StepPlanner(const StepOptions&)>;
 
-// The plan with the least time to compute, by an estimate: pages stay on the device and activations
-// get what they leave; or pages get no more than it takes to stream them, or to keep them off the
-// disk, and activations come first. `options.across_episodes` and `options.pages` are ignored.
-// Throws Error if nothing fits, as StepPlanner::plan does.
+// The plan with the least time by prediction (plan/step_cost.h): pages stay on the device and
+// activations get what they leave; or pages get no more than it takes to stream them, or to keep
+// them off the disk, and activations come first. `options.across_episodes` and `options.pages` are
+// ignored. Throws Error if nothing fits, as StepPlanner::plan does.
 ChosenPlan choose_plan(const PlannerOf& planner_of, const ModelConfig& config,
                        const NumericsRecord& numerics, const StepOptions& options,
-                       const StepLimits& limits, const RecomputeRates& rates);
+                       const StepLimits& limits, const MachineRates& rates);
 
 // The same with pages as told: activations get what they leave of the device's bytes.
 ChosenPlan retain_beside(const PageBudget& pages, const PlannerOf& planner_of,
                          const ModelConfig& config, const NumericsRecord& numerics,
                          const StepOptions& options, std::int64_t device_bytes,
-                         const RecomputeRates& rates);
+                         const MachineRates& rates);
 
 }  // namespace longstride

@@ -79,31 +79,38 @@ class Items {
 
 RetentionChoice choose_retention(const ModelConfig& config, const NumericsRecord& numerics,
                                  const SequenceLayout& layout, std::int64_t keep_chunks,
-                                 std::int64_t bytes, const RecomputeRates& rates) {
+                                 const RetentionRoom& room, const RecomputeRates& rates) {
   const std::int64_t chunks = std::max<std::int64_t>(0, layout.chunks() - keep_chunks);
   std::vector<Item> items = Items(config, numerics, layout, rates).make(chunks);
-  std::stable_sort(items.begin(), items.end(),
-                   [](const Item& a, const Item& b) { return a.worth() > b.worth(); });
+  const auto place_of = [&](const Item& item) {
+    return static_cast<std::size_t>(item.chunk * config.layers + item.layer);
+  };
   RetentionChoice choice;
   choice.across_episodes.resize(static_cast<std::size_t>(chunks * config.layers));
+  // Of every (chunk, layer): bytes whose copies its forward pass still hides. The backward pass
+  // takes longer.
+  std::vector<double> hidden(choice.across_episodes.size());
+  for (const Item& item : items) hidden[place_of(item)] += item.seconds * rates.copies / 2;
+  if (room.host > 0) choice.offloaded.resize(choice.across_episodes.size());
+  std::stable_sort(items.begin(), items.end(),
+                   [](const Item& a, const Item& b) { return a.worth() > b.worth(); });
   for (const Item& item : items) {
-    if (choice.bytes + item.bytes > bytes) continue;
-    choice.bytes += item.bytes;
+    const std::size_t place = place_of(item);
+    const bool stays = choice.bytes + item.bytes <= room.device;
+    if (stays) {
+      choice.bytes += item.bytes;
+    } else {
+      const auto bytes = static_cast<double>(item.bytes);
+      if (choice.host_bytes + item.bytes > room.host || hidden[place] < bytes) continue;
+      hidden[place] -= bytes;
+      choice.host_bytes += item.bytes;
+    }
     choice.saved_flops += item.flops;
     choice.saved_seconds += item.seconds;
-    Retention& tensors =
-        choice.across_episodes[static_cast<std::size_t>(item.chunk * config.layers + item.layer)];
+    Retention& tensors = (stays ? choice.across_episodes : choice.offloaded)[place];
     tensors = tensors | Retention{item.tensor};
   }
   return choice;
-}
-
-double step_seconds(const ModelConfig& config, const NumericsRecord& numerics,
-                    const SequenceLayout& layout, const RecomputeRates& rates) {
-  double seconds = 0;
-  for (const Item& item : Items(config, numerics, layout, rates).make(layout.chunks()))
-    seconds += item.seconds * (item.tensor == Retained::kAttention ? 1 + 1 + 2.5 : 1 + 1 + 2);
-  return seconds;
 }
 
 }  // namespace longstride

@@ -1,7 +1,7 @@
-// Which activations of recomputed chunks stay on the device, given the memory that is left for
-// them: those first that take the longest to recompute per byte. The tensors of a layer save time
-// independently of each other, and each is tiny beside the memory, so that is nearly the best
-// choice.
+// Which activations of recomputed chunks are retained, given the memory that is left for them:
+// those first that take the longest to recompute per byte, on the device and then in host memory.
+// The tensors of a layer save time independently of each other, and each is tiny beside the memory,
+// so that is nearly the best choice.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,19 @@ namespace longstride {
 // 128K tokens: 8.2 s of recomputation, 5.6 of them attention.
 struct RecomputeRates {
   double products = 658e12, attention = 616e12;
+  // Bytes/s to and from host memory. Activations take at most half of the time that a layer's
+  // arithmetic hides; the rest is for pages.
+  double copies = 50e9;
+};
+
+// Bytes for activations.
+struct RetentionRoom {
+  std::int64_t device = 0, host = 0;
 };
 
 struct RetentionChoice {
-  std::vector<Retention> across_episodes;  // as in ScheduleOptions
-  std::int64_t bytes = 0;
+  std::vector<Retention> across_episodes, offloaded;  // as in ScheduleOptions
+  std::int64_t bytes = 0, host_bytes = 0;
   double saved_flops = 0, saved_seconds = 0;  // of recomputation
 };
 
@@ -30,11 +38,6 @@ struct RetentionChoice {
 // nothing.
 RetentionChoice choose_retention(const ModelConfig& config, const NumericsRecord& numerics,
                                  const SequenceLayout& layout, std::int64_t keep_chunks,
-                                 std::int64_t bytes, const RecomputeRates& rates);
-
-// The whole step: forward, recomputation of everything, backward; products and attention of the
-// layers alone.
-double step_seconds(const ModelConfig& config, const NumericsRecord& numerics,
-                    const SequenceLayout& layout, const RecomputeRates& rates);
+                                 const RetentionRoom& room, const RecomputeRates& rates);
 
 }  // namespace longstride

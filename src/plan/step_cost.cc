@@ -50,6 +50,16 @@ double exposed(const Group& group, double overlap, const MachineRates& machine) 
   return share * hidden + (1 - share) * apart - group.arithmetic + beside + sleep;
 }
 
+// Of the activations that leave the device.
+double disk_share(const StepPlan& plan) {
+  std::int64_t records = 0, disk = 0;
+  for (const OffloadCapacity& kind : plan.activations) {
+    records += kind.records();
+    disk += kind.disk_records;
+  }
+  return records == 0 ? 0 : static_cast<double>(disk) / static_cast<double>(records);
+}
+
 class Prediction {
  public:
   Prediction(const ModelConfig& config, const NumericsRecord& numerics, const StepPlan& plan,
@@ -58,7 +68,9 @@ class Prediction {
         layout_(plan.layout()),
         schedule_(make_step_schedule(layout_, plan.schedule)),
         counter_(config, numerics, layout_),
-        pages_(config, numerics, plan, layout_, schedule_) {}
+        pages_(config, numerics, plan, layout_, schedule_),
+        sizes_(config, numerics.compute),
+        on_disk_(disk_share(plan)) {}
 
   StepCost run() {
     for (const Episode& episode : schedule_.episodes) {
@@ -84,14 +96,16 @@ class Prediction {
     phase.head += seconds.head;
     phase.other += seconds.other;
 
-    const TaskMoves moves = pages_.next(task, episode);
+    TaskMoves moves = pages_.next(task, episode);
+    move_activations(task, moves);
     cost_.bytes_in += moves.in;
     cost_.bytes_out += moves.out;
     cost_.disk_in += moves.disk_in;
     cost_.disk_out += moves.disk_out;
     const bool attends = task.attends();
-    if (!attends && !task.append) return;
-    if (attends) close_group();
+    const bool alone = !task.saved.empty() || !task.fetches.empty();
+    if (!attends && !task.append && !alone) return;
+    if (attends || !task.append) close_group();
     Group& g = group_;
     if (g.phase == nullptr) g.phase = &phase;
     g.arithmetic += seconds.total();
@@ -102,6 +116,21 @@ class Prediction {
     g.moves.disk_out += moves.disk_out;
     g.moves.ahead += moves.ahead;
     g.moves.late = g.moves.late || moves.late;
+  }
+
+  // Activations that leave and come back. They arrive before they are needed.
+  void move_activations(const Task& task, TaskMoves& moves) const {
+    if (task.saved.empty() && task.fetches.empty()) return;
+    const std::int64_t T = layout_.chunk_size(task.chunk);
+    const auto bytes = [&](Retention which) {
+      return static_cast<double>(activation_bytes(sizes_, T, which));
+    };
+    const double out = bytes(task.saved), in = bytes(task.fetches);
+    moves.out += out;
+    moves.in += in;
+    moves.ahead += in;
+    moves.disk_out += out * on_disk_;
+    moves.disk_in += in * on_disk_;
   }
 
   void close_group() {
@@ -115,6 +144,8 @@ class Prediction {
   const StepSchedule schedule_;
   const TaskCounter counter_;
   PageMoves pages_;
+  ActivationSizes sizes_;
+  double on_disk_;  // the share of activations that leave the device
   StepCost cost_;
   Group group_;
 };

@@ -17,12 +17,14 @@ constexpr std::int64_t kWorthASearch = std::int64_t{1} << 20;
 
 // Runs an episode's tasks on shapes alone. Some tensors are as large as the `longest` sequence
 // needs them, whatever the layout.
+// `zeros` are at least as many as either has tokens.
 WorkspaceTrace record(const Episode& episode, const RunnerContext& context,
-                      const SequenceLayout& layout, const SequenceLayout& longest) {
+                      const SequenceLayout& layout, const SequenceLayout& longest,
+                      std::span<const std::int32_t> zeros) {
   Workspace workspace;
   ShapesPages pages(layout.page_tokens);
   ChunkRunner runner(context, workspace, pages);
-  const std::vector<std::int32_t> zeros(static_cast<std::size_t>(layout.tokens));
+  zeros = zeros.first(static_cast<std::size_t>(layout.tokens));
   runner.reserve(longest);
   workspace.start_recording();
   runner.begin_sequence(layout, {zeros, zeros, layout.document_starts}, 1.0f);
@@ -166,11 +168,12 @@ void StepPlanner::place_episodes(const Device& runs_on, const ModelConfig& confi
     if (layout.chunks() > 1) layout.tokens = layout.chunks() * layout.chunk_tokens;
     return layout;
   };
+  const std::vector<std::int32_t> zeros(static_cast<std::size_t>(full(layout_).tokens));
   const auto place_all = [&](const std::vector<Episode>& all, const SequenceLayout& layout) {
     for (const Episode& episode : all) {
       EpisodeShape shape = shape_of(episode);
       if (without_pages_.episodes.contains(shape)) continue;
-      WorkspaceTrace trace = record(episode, context, full(layout), full(layout_));
+      WorkspaceTrace trace = record(episode, context, full(layout), full(layout_), zeros);
       Placement placement = place_by_orders(trace, live_bytes_bound(trace));
       without_pages_.episodes.emplace(std::move(shape),
                                       PlacedEpisode{std::move(trace), std::move(placement)});

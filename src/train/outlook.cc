@@ -19,9 +19,10 @@ struct Refusal {
 };
 
 // Why the run does not fit; nothing if it does.
-std::optional<Refusal> refusal(const TrainConfig& config, Device& device, RunPlan* made = nullptr) {
+std::optional<Refusal> refusal(const TrainConfig& config, Device& device, const MachineRates& rates,
+                               RunPlan* made = nullptr) {
   try {
-    RunPlan plan = plan_steps(config, device);
+    RunPlan plan = plan_steps(config, device, rates);
     check_fits(plan);
     if (made != nullptr) *made = std::move(plan);
     return std::nullopt;
@@ -77,18 +78,19 @@ std::vector<Remedy> all_remedies() {
 }
 
 // The first remedy that is enough, or else the first of them together that are.
-std::vector<std::string> find_remedies(const TrainConfig& config, Device& device) {
+std::vector<std::string> find_remedies(const TrainConfig& config, Device& device,
+                                       const MachineRates& rates) {
   const std::vector<Remedy> remedies = all_remedies();
   TrainConfig quick = config;
   quick.memory.activations = "recompute";
   for (const Remedy& r : remedies)
-    if (TrainConfig changed = quick; r.apply(changed) && !refusal(changed, device))
+    if (TrainConfig changed = quick; r.apply(changed) && !refusal(changed, device, rates))
       return {r.setting(changed)};
   std::vector<std::string> settings;
   for (const Remedy& r : remedies) {
     if (!r.apply(quick)) continue;
     settings.push_back(r.setting(quick));
-    if (!refusal(quick, device)) return settings;
+    if (!refusal(quick, device, rates)) return settings;
   }
   return {};
 }
@@ -140,11 +142,11 @@ double Outlook::price_per_million(double price_per_hour) const {
 
 Outlook make_outlook(const TrainConfig& config, Device& device, const MachineRates& rates) {
   Outlook outlook;
-  if (const auto refused = refusal(config, device, &outlook.plan)) {
+  if (const auto refused = refusal(config, device, rates, &outlook.plan)) {
     outlook.problem = refused->problem;
     outlook.hint = refused->hint;
     outlook.plan.config = config;
-    outlook.remedies = find_remedies(config, device);
+    outlook.remedies = find_remedies(config, device, rates);
     return outlook;
   }
   const RunPlan& plan = outlook.plan;
@@ -154,13 +156,14 @@ Outlook make_outlook(const TrainConfig& config, Device& device, const MachineRat
   return outlook;
 }
 
-std::optional<std::int64_t> longest_context(const TrainConfig& config, Device& device) {
+std::optional<std::int64_t> longest_context(const TrainConfig& config, Device& device,
+                                            const MachineRates& rates) {
   TrainConfig quick = config;
   quick.memory.activations = "recompute";
   const std::int64_t chunk = config.training.chunk;
   const auto fits = [&](std::int64_t chunks) {
     quick.training.context = chunks * chunk;
-    return !refusal(quick, device);
+    return !refusal(quick, device, rates);
   };
   if (!fits(1)) return std::nullopt;
   constexpr std::int64_t kMost = std::int64_t{1} << 26;  // tokens: far beyond any machine

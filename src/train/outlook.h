@@ -45,6 +45,7 @@ struct Outlook {
 Outlook make_outlook(const TrainConfig& config, Device& device, const MachineRates& rates);
 
 // The longest context that fits, in whole chunks; nothing if not even one chunk does.
-std::optional<std::int64_t> longest_context(const TrainConfig& config, Device& device);
+std::optional<std::int64_t> longest_context(const TrainConfig& config, Device& device,
+                                            const MachineRates& rates);
 
 }  // namespace longstride

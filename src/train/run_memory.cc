@@ -120,16 +120,17 @@ namespace {
 
 // Lets activations stay that are worth it, if the run fits without them.
 void retain_activations(RunPlan& plan, const Device& device, const PlannerOf& planner_of,
-                        const StepOptions& options, const PageBudget& away) {
+                        const StepOptions& options, const PageBudget& away,
+                        const MachineRates& rates) {
   RunNeeds& needs = plan.needs;
   if (plan.config.memory.activations != "auto" || needs.total() > needs.available) return;
   const std::int64_t others = needs.weights + needs.gradients + needs.optimizer,
                      left = needs.available - needs.total();
-  StepLimits limits = away;
+  StepLimits limits{away};
   // Other programs want memory too.
   limits.device = needs.available - others - (device.shares_host_memory() ? left / 2 : 0);
   ChosenPlan chosen =
-      choose_plan(planner_of, plan.model.config, plan.numerics, options, limits, {});
+      choose_plan(planner_of, plan.model.config, plan.numerics, options, limits, rates);
   plan.step = std::move(chosen.plan);
   needs.step = plan.step->memory;
   needs.saved_flops = chosen.retention.saved_flops;
@@ -137,7 +138,7 @@ void retain_activations(RunPlan& plan, const Device& device, const PlannerOf& pl
 
 }  // namespace
 
-void plan_memory(RunPlan& plan, Device& device) {
+void plan_memory(RunPlan& plan, Device& device, const MachineRates& rates) {
   RunNeeds& needs = plan.needs;
   const ModelConfig& model = plan.model.config;
   const MemoryConfig& memory = plan.config.memory;
@@ -170,13 +171,13 @@ void plan_memory(RunPlan& plan, Device& device) {
     relieve_device(plan, device);
     if (needs.total() > needs.available && away > 0) {
       budget.device = needs.available - needs.weights - needs.gradients - needs.optimizer -
-                      needs.step.workspace - needs.step.retained;
+                      needs.step.workspace - needs.step.retained - needs.step.summaries;
       budget.host = host_for_pages(plan, device);  // less the optimizer's state, if offloaded
       plan.step = planner.plan(budget);
       needs.step = plan.step->memory;
     }
     budget.host = host_for_pages(plan, device);
-    retain_activations(plan, device, planner_of, options, budget);
+    retain_activations(plan, device, planner_of, options, budget, rates);
   } else {
     relieve_device(plan, device);
   }

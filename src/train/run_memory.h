@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "plan/machine_rates.h"
 #include "train/run_plan.h"
 
 namespace longstride {
@@ -15,7 +16,9 @@ namespace longstride {
 // Pages have priority for host memory: they are read many times a step, the optimizer's state once.
 // So state that may go to disk gets the host memory that pages leave, and the disk takes the rest
 // of both.
-void plan_memory(RunPlan& plan, Device& device);
+//
+// `rates` decide which activations stay, and whether pages make room for them.
+void plan_memory(RunPlan& plan, Device& device, const MachineRates& rates);
 
 // Device memory that a run may use: `wanted` (memory.gpu), at most what is free; without it, what
 // is free, less a reserve if the device has its own memory.

@@ -8,6 +8,7 @@
 #include "base/sizes.h"
 #include "model/presets.h"
 #include "plan/allocator_model.h"
+#include "plan/this_machine.h"
 #include "tensor/dtype_words.h"
 #include "train/data_check.h"
 #include "train/run_memory.h"
@@ -60,12 +61,12 @@ void plan_numerics(RunPlan& plan, Device& device) {
 
 }  // namespace
 
-RunPlan plan_steps(const TrainConfig& config, Device& device) {
+RunPlan plan_steps(const TrainConfig& config, Device& device, const MachineRates& rates) {
   RunPlan plan;
   plan.config = config;
   plan.model = open_model_source(config.model);
   plan_numerics(plan, device);
-  plan_memory(plan, device);
+  plan_memory(plan, device, rates);
   return plan;
 }
 
@@ -93,7 +94,7 @@ RunPlan plan_run(const TrainConfig& config, Device& device, std::optional<Resume
       data.pack && plan.corpus->document_end(0, plan.corpus->tokens()) < plan.corpus->tokens();
   // A resumed run keeps the choices that another machine might make differently.
   if (plan.resume) plan.numerics.head_block_rows = plan.resume->state.numerics.head_block_rows;
-  plan_memory(plan, device);
+  plan_memory(plan, device, rates_of_this_machine(device));
   plan_saves(plan);
   if (config.training.context > model.max_positions && model.max_positions > 0)
     log_warning(

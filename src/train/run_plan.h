@@ -11,6 +11,7 @@
 #include "data/corpus_scan.h"
 #include "data/sample_stream.h"
 #include "model/model_directory.h"
+#include "plan/machine_rates.h"
 #include "plan/step_plan.h"
 #include "train/config.h"
 #include "train/optimizer_state.h"
@@ -73,9 +74,9 @@ struct RunPlan {
 // need the model it started from.
 RunPlan plan_run(const TrainConfig& config, Device& device,
                  std::optional<ResumePoint> resume = std::nullopt);
-// The same without data, and without looking at what is saved where: how steps of this context would
-// be planned. Nothing is allocated on the device, which may be one of shapes.
-RunPlan plan_steps(const TrainConfig& config, Device& device);
+// The same without data, and without looking at what is saved where: how steps of this context
+// would be planned. Nothing is allocated on the device, which may be one of shapes.
+RunPlan plan_steps(const TrainConfig& config, Device& device, const MachineRates& rates);
 // Throws Error with the numbers and what to change if the device, the host or the disk has too
 // little.
 void check_fits(const RunPlan& plan);

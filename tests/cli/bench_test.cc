@@ -77,6 +77,15 @@ TEST(BenchStep, ActivationsThatStayChangeNoBit) {
                 recomputed["memory"]["workspace"].get<std::int64_t>());
 }
 
+TEST(BenchStep, ActivationMemoryNeedsAPlan) {
+  const RunDirectory run;
+  EXPECT_TRUE(refused(bench_step(run, {"--context", "1K", "--activation-memory", "1GiB"}),
+                      {"--activation-memory without --plan auto"}));
+  EXPECT_TRUE(refused(bench_step(run, {"--context", "1K", "--plan", "auto", "--page-memory", "least",
+                                       "--activation-memory", "1GiB"}),
+                      {"both --activation-memory and --page-memory"}));
+}
+
 TEST(BenchStep, ToAFile) {
   const RunDirectory run;
   const ProgramResult result =

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "device/device.h"
 #include "model/presets.h"
+#include "plan/machines.h"
 #include "tests/data/temp_directory.h"
 
 namespace longstride {
@@ -15,10 +16,18 @@ constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 class ChoosePlan : public testing::Test {
  protected:
   // Shapes of a 0.5B model, of which only the layers count here.
-  ChosenPlan choose(std::int64_t device, std::int64_t host, std::int64_t disk = 0) {
-    return choose_plan(planner_of(), config_, numerics(), options(),
-                       {.device = device, .host = host, .disk = disk, .disk_directory = "/disk"},
-                       {});
+  ChosenPlan choose(std::int64_t device, std::int64_t host, std::int64_t disk = 0,
+                    std::int64_t activations = 0) {
+    return choose_plan(
+        planner_of(), config_, numerics(), options(),
+        {{.device = device, .host = host, .disk = disk, .disk_directory = "/disk"}, activations},
+        rates());
+  }
+  // Chunks are so short here that copies of pages would take longer than the arithmetic.
+  static MachineRates rates() {
+    MachineRates r = find_machine("h200");
+    for (double* rate : {&r.copies.from_host, &r.copies.to_host, &r.copies.both}) *rate *= 10;
+    return r;
   }
   PlannerOf planner_of() {
     return [this](const StepOptions& with) {
@@ -67,6 +76,35 @@ TEST_F(ChoosePlan, PagesMakeRoomForActivations) {
   EXPECT_EQ(large.plan.memory.host_pages, 0);
 }
 
+// What the device has no room for goes to host memory, as far as that goes and copies are hidden.
+TEST_F(ChoosePlan, ActivationsGoToTheHost) {
+  const StepMemory all = plain().memory;
+  const std::int64_t device = all.total() + kGiB;
+  const ChosenPlan without = choose(device, 0), with = choose(device, 8 * kGiB, 0, 3 * kGiB);
+  EXPECT_EQ(without.retention.host_bytes, 0);
+  EXPECT_EQ(without.plan.memory.host_activations, 0);
+  EXPECT_GT(with.retention.host_bytes, 2 * kGiB);
+  EXPECT_EQ(with.plan.memory.host_activations, with.retention.host_bytes);
+  EXPECT_LE(with.plan.memory.host_activations, 3 * kGiB);
+  EXPECT_LE(with.plan.memory.host(), 8 * kGiB);
+  EXPECT_LE(with.plan.memory.total(), device);
+  EXPECT_GT(with.retention.saved_seconds, without.retention.saved_seconds);
+  // Nothing is both on the device and off it.
+  for (std::size_t i = 0; i < with.retention.offloaded.size(); ++i)
+    EXPECT_TRUE((with.retention.offloaded[i] & with.retention.across_episodes[i]).empty());
+}
+
+TEST_F(ChoosePlan, CopiesThatNothingHidesAreNotMade) {
+  const SequenceLayout layout{64 * 1024, 1024, 128, {0}};
+  const auto host_bytes = [&](double copies) {
+    return choose_retention(config_, numerics(), layout, 1, {0, 1000 * kGiB}, {.copies = copies})
+        .host_bytes;
+  };
+  EXPECT_EQ(host_bytes(1e3), 0);
+  EXPECT_LT(host_bytes(20e9), host_bytes(200e9));
+  EXPECT_GT(host_bytes(20e9), 0);
+}
+
 TEST_F(ChoosePlan, NoPageGoesToDiskForActivations) {
   const StepMemory all = plain().memory;
   const std::int64_t pages = all.kv_pages + all.kv_gradient_pages;
@@ -95,7 +133,7 @@ TEST_F(ChoosePlan, BesidePagesAsTold) {
   const PageBudget streaming{.device = planner.streaming_page_bytes()};
   const StepPlan alone = planner.plan(streaming);
   const ChosenPlan chosen = retain_beside(streaming, planner_of(), config_, numerics(), options(),
-                                          alone.memory.total() + kGiB, {});
+                                          alone.memory.total() + kGiB, rates());
   EXPECT_EQ(chosen.plan.memory.kv_pages, alone.memory.kv_pages);
   EXPECT_GT(chosen.retention.bytes, kGiB * 3 / 4);
   EXPECT_LE(chosen.plan.memory.total(), alone.memory.total() + kGiB);

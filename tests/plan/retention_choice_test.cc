@@ -20,7 +20,7 @@ NumericsRecord record() {
 
 RetentionChoice choose(std::int64_t bytes, std::int64_t keep_chunks = 1) {
   const SequenceLayout layout{kContext, kChunk, 128, {0}};
-  return choose_retention(find_preset("qwen2.5-7b"), record(), layout, keep_chunks, bytes, {});
+  return choose_retention(find_preset("qwen2.5-7b"), record(), layout, keep_chunks, {bytes}, {});
 }
 
 TEST(RetentionChoice, TakesWhatItMayAndSavesMoreWithMore) {

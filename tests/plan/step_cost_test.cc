@@ -195,5 +195,24 @@ TEST(StepCost, RatesForAnotherTypeAreRefused) {
   EXPECT_THROW(predict_step(step.config(), numerics, step.plan(), h200()), Error);
 }
 
+// Activations that leave the device save their recomputation and cost copies.
+TEST(StepCost, OffloadedActivationsAreCopied) {
+  GpuStep step{.tokens = 64 * K, .layers = 4};
+  StepPlan plan = step.plan();
+  const StepCost plain = predict_step(step.config(), step.numerics(), plan, h200());
+  EXPECT_EQ(plain.bytes_out, 0);
+  plan.schedule.offloaded.assign(16 * 4, Retention{Retained::kAttention});
+  const StepCost saved = predict_step(step.config(), step.numerics(), plan, h200());
+  // 15 chunks, 4 layers, 3584 elements in bf16 and 28 log-sum-exps in F32 a token.
+  EXPECT_EQ(saved.bytes_out, 15.0 * 4 * 4096 * (3584 * 2 + 28 * 4));
+  EXPECT_EQ(saved.bytes_in, saved.bytes_out);
+  EXPECT_LT(saved.recompute.attention, 0.01 * plain.recompute.attention);
+  EXPECT_LT(saved.total(), plain.total());
+  MachineRates slow = h200();
+  slow.copies.from_host = slow.copies.to_host = slow.copies.both = 1e9;
+  EXPECT_GT(predict_step(step.config(), step.numerics(), plan, slow).exposed_transfers(),
+            10 * saved.exposed_transfers());
+}
+
 }  // namespace
 }  // namespace longstride

@@ -1,0 +1,162 @@
+// longstride plan: tables, JSON and pictures of what contexts need.
+#include <gtest/gtest.h>
+
+#include "base/files.h"
+#include "base/json.h"
+#include "tests/cli/run_program.h"
+#include "tests/data/temp_directory.h"
+
+namespace longstride {
+namespace {
+
+std::vector<std::string> with(std::vector<std::string> words,
+                              const std::vector<std::string>& more) {
+  words.insert(words.begin(), "plan");
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+Json json_of(const std::vector<std::string>& words) {
+  const ProgramResult run = run_program(with(words, {"--json", "--device", "cpu"}));
+  EXPECT_EQ(run.status, 0) << run.text();
+  return parse_json(run.out, "stdout");
+}
+
+TEST(Plan, OneRowForEveryContext) {
+  const ProgramResult run = run_program(
+      with({"--preset", "tiny-llama"}, {"--context", "4K,16K", "--price", "2", "--device", "cpu"}));
+  ASSERT_EQ(run.status, 0) << run.text();
+  for (const char* word : {"tiny-llama on ", "context", "kept", "recompute", "tokens/s", "MFU",
+                           "cost of 1M tokens", "\n     4K ", "\n    16K ", "workspace"})
+    EXPECT_NE(run.out.find(word), std::string::npos) << word << "\n" << run.out;
+}
+
+TEST(Plan, FiguresAddUp) {
+  const Json json = json_of({"--preset", "tiny-llama", "--context", "2K,64K", "--chunk", "512"});
+  ASSERT_EQ(json["plans"].size(), 2u);
+  double before = 0;
+  for (const Json& plan : json["plans"]) {
+    ASSERT_TRUE(plan["fits"].get<bool>());
+    EXPECT_EQ(plan["chunk"], 512);
+    const Json &s = plan["seconds"], &b = plan["bytes"];
+    double sum = 0;
+    for (const char* part :
+         {"products", "attention", "recompute", "other", "transfers", "update"}) {
+      EXPECT_GE(s[part].get<double>(), -1e-12) << part;
+      sum += s[part].get<double>();
+    }
+    EXPECT_NEAR(sum, s["total"].get<double>(), 1e-9 * sum);
+    EXPECT_NEAR(plan["tokens_per_s"].get<double>() * sum, plan["context"].get<double>(), 1e-3);
+    std::int64_t bytes = 0;
+    for (const char* tenant : {"weights", "gradients", "optimizer", "kv_pages", "kv_gradient_pages",
+                               "page_summaries", "retained", "workspace"})
+      bytes += b[tenant].get<std::int64_t>();
+    EXPECT_EQ(bytes, b["device"]);
+    EXPECT_LE(b["device"].get<std::int64_t>(), b["device_available"].get<std::int64_t>());
+    EXPECT_GT(sum, before);
+    before = sum;
+  }
+}
+
+// Less memory: pages leave or activations are recomputed, and the step takes no less time.
+TEST(Plan, MoreMemoryIsNeverSlower) {
+  double before = 1e30;
+  for (const char* memory : {"40MiB", "64MiB", "100MiB", "400MiB"}) {
+    const Json plan = json_of({"--preset", "tiny-llama", "--context", "32K", "--chunk", "512",
+                               "--gpu-memory", memory, "--host-memory", "1GiB"})["plans"][0];
+    ASSERT_TRUE(plan["fits"].get<bool>()) << memory << plan.dump();
+    const double seconds = plan["seconds"]["total"].get<double>();
+    EXPECT_LE(seconds, before * (1 + 1e-9)) << memory;
+    before = seconds;
+  }
+}
+
+TEST(Plan, SaysWhatToChange) {
+  const ProgramResult run =
+      run_program(with({"--preset", "tiny-llama", "--context", "1M", "--gpu-memory", "40MiB"},
+                       {"--host-memory", "100MiB", "--device", "cpu"}));
+  ASSERT_EQ(run.status, 0) << run.text();
+  EXPECT_NE(run.out.find("does not fit"), std::string::npos) << run.out;
+  EXPECT_NE(run.out.find("it would fit with "), std::string::npos) << run.out;
+}
+
+// The longest context fits, and one that is a few percent longer does not.
+TEST(Plan, Longest) {
+  const std::vector<std::string> limits = {"--preset",     "tiny-llama", "--chunk",       "512",
+                                           "--gpu-memory", "64MiB",      "--host-memory", "0"};
+  std::vector<std::string> words = limits;
+  words.emplace_back("--longest");
+  const Json found = json_of(words)["plans"][0];
+  ASSERT_TRUE(found["fits"].get<bool>());
+  words = limits;
+  words.insert(words.end(),
+               {"--context", std::to_string(found["context"].get<std::int64_t>() * 103 / 100)});
+  EXPECT_FALSE(json_of(words)["plans"][0]["fits"].get<bool>());
+}
+
+TEST(Plan, Pictures) {
+  const TempDirectory directory;
+  const std::filesystem::path svg = directory.path() / "m.svg", html = directory.path() / "p.html";
+  for (int i = 0; i < 2; ++i) {  // its own files may be replaced
+    const ProgramResult run =
+        run_program(with({"--preset", "tiny-llama", "--context", "4K,16K", "--device", "cpu"},
+                         {"--svg", svg.string(), "--html", html.string()}));
+    ASSERT_EQ(run.status, 0) << run.text();
+  }
+  EXPECT_NE(read_text(svg).find("tiny-llama, 16K tokens"), std::string::npos);
+  const std::string page = read_text(html);
+  EXPECT_NE(page.find("4K tokens"), std::string::npos);
+  EXPECT_NE(page.find("<svg"), std::string::npos);
+}
+
+TEST(Plan, AnotherMachine) {
+  const ProgramResult run = run_program(
+      with({"--preset", "qwen2.5-7b", "--context", "128K"}, {"--machine", "h200", "--json"}));
+  if (run.text().find("this build has no CUDA") != std::string::npos)
+    GTEST_SKIP() << "built without CUDA";
+  ASSERT_EQ(run.status, 0) << run.text();
+  const Json plan = parse_json(run.out, "stdout")["plans"][0];
+  EXPECT_TRUE(plan["fits"].get<bool>());
+  EXPECT_GT(plan["bytes"]["retained"].get<double>(), 20e9);
+  const Json& b = plan["bytes"];
+  EXPECT_LE(b["workspace"].get<double>(), 1.01 * b["workspace_bound"].get<double>());
+  // Half of the memory takes longer.
+  const ProgramResult half =
+      run_program(with({"--preset", "qwen2.5-7b", "--context", "128K", "--gpu-memory", "80GiB"},
+                       {"--machine", "h200", "--json"}));
+  ASSERT_EQ(half.status, 0) << half.text();
+  EXPECT_GT(parse_json(half.out, "stdout")["plans"][0]["seconds"]["total"].get<double>(),
+            plan["seconds"]["total"].get<double>());
+}
+
+TEST(Plan, Refuses) {
+  const TempDirectory directory;
+  const auto refuses = [](const std::vector<std::string>& words,
+                          const std::vector<std::string>& said) {
+    const ProgramResult run = run_program(with(words, {}));
+    EXPECT_EQ(run.status, 2) << run.text();
+    for (const std::string& s : said)
+      EXPECT_NE(run.text().find(s), std::string::npos) << run.text();
+  };
+  refuses({"--context", "4K"}, {"no model is given"});
+  refuses({"--preset", "tiny-llama"}, {"no context is given", "--longest"});
+  refuses({"--preset", "tiny-llama", "--context", "4K", "--model", "x"}, {"more than one model"});
+  refuses({"--preset", "tiny-llama", "--context", "1"}, {"--context 1"});
+  refuses({"--preset", "tiny-llama", "--context", "4K", "--chunk", "100"},
+          {"multiple of the page"});
+  refuses({"--preset", "tiny-llama", "--context", "4K", "--machine", "h300"},
+          {"no machine 'h300'", "h200"});
+  refuses({"--preset", "tiny-llama", "--context", "4K", "--training.batch=2"},
+          {"without a configuration file"});
+  directory.write_text("rates.json", R"({"name": "mine", "measured": true})");
+  refuses({"--preset", "tiny-llama", "--context", "4K", "--machine",
+           (directory.path() / "rates.json").string()},
+          {"rates.json", "missing"});
+  directory.write_text("other.svg", "<svg>mine</svg>");
+  refuses({"--preset", "tiny-llama", "--context", "4K", "--svg",
+           (directory.path() / "other.svg").string()},
+          {"other.svg"});
+}
+
+}  // namespace
+}  // namespace longstride
