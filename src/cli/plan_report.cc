@@ -42,28 +42,29 @@ Split split_of(const Outlook& o) {
 }
 
 Table time_table(const PlanReport& report) {
-  Table t{{"context", "chunk", "kept", "swapped", "products", "attention", "recompute", "other",
-           "transfers", "update", "seconds", "tokens/s", "MFU"},
-          {}};
+  Table t{{"context", "seconds", "tokens/s", "MFU"}, {}};
   if (report.price > 0) t.header.emplace_back("cost of 1M tokens");
+  t.header.insert(t.header.end(), {"chunk", "products", "attention", "recompute", "other",
+                                   "transfers", "update", "kept", "swapped"});
   for (const Outlook& o : report.outlooks) {
     const std::int64_t context = context_of(o);
     if (!o.fits()) {
       Cells row(t.header.size(), "-");
       row[0] = format_count(context);
-      row[2] = "does not fit";
+      row[1] = "does not fit";
       t.rows.push_back(std::move(row));
       continue;
     }
     const Split s = split_of(o);
-    t.rows.push_back({format_count(context), format_count(o.plan.step->longest_chunk()),
-                      describe_shares(o.shares.kept), describe_shares(o.shares.swapped),
-                      seconds(s.products), seconds(s.attention), seconds(s.recompute),
-                      seconds(s.other), seconds(s.transfers), seconds(s.update),
-                      seconds(o.seconds()), fmt::format("{:.0f}", o.tokens_per_s()),
-                      fmt::format("{:.0f}%", 100 * o.utilization())});
-    if (report.price > 0)
-      t.rows.back().push_back(fmt::format("{:.3f}", o.price_per_million(report.price)));
+    Cells row = {format_count(context), seconds(o.seconds()),
+                 fmt::format("{:.0f}", o.tokens_per_s()),
+                 fmt::format("{:.0f}%", 100 * o.utilization())};
+    if (report.price > 0) row.push_back(fmt::format("{:.3f}", o.price_per_million(report.price)));
+    row.insert(row.end(), {format_count(o.plan.step->longest_chunk()), seconds(s.products),
+                           seconds(s.attention), seconds(s.recompute), seconds(s.other),
+                           seconds(s.transfers), seconds(s.update), describe_shares(o.shares.kept),
+                           describe_shares(o.shares.swapped)});
+    t.rows.push_back(std::move(row));
   }
   return t;
 }
@@ -106,7 +107,8 @@ std::string describe_machine(const MachineRates& m) {
   return fmt::format("{}, {} GiB of device memory, {} GiB of host memory; times are {}", m.name,
                      gib(m.device_bytes), gib(m.host_bytes),
                      m.measured ? "predicted from measured rates"
-                                : "rough: the rates are estimates (" + m.source + ")");
+                                : "rough: the rates are estimates (" + m.source +
+                                      "; longstride calibrate measures them)");
 }
 
 std::vector<std::string> problems(const PlanReport& report) {

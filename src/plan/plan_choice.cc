@@ -1,6 +1,8 @@
 #include "plan/plan_choice.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -28,7 +30,33 @@ class Chooser {
     options_.offloaded.clear();
   }
 
+  // An episode that retains less for its own backward pass leaves memory to the others.
   ChosenPlan choose() {
+    ChosenPlan best;
+    double least = std::numeric_limits<double>::infinity();
+    for (const Retention within : choices_within_episode(options_.within_episode)) {
+      options_.within_episode = within;
+      try {
+        ChosenPlan other = choose_pages();
+        const double time = seconds(other);
+        if (time >= least) continue;
+        best = std::move(other);
+        least = time;
+      } catch (const Error&) {
+        // With a smaller workspace it may fit; if nothing does, the last one tells.
+        if (within == Retention{Retained::kInput} && std::isinf(least)) throw;
+      }
+    }
+    return best;
+  }
+
+  // Activations get what pages as told leave.
+  ChosenPlan retaining_beside(const PageBudget& pages) const {
+    return retaining(planner_of_(options_).plan(pages), pages);
+  }
+
+ private:
+  ChosenPlan choose_pages() {
     const StepPlanner plain = planner_of_(options_);
     const StepPlan resident = plain.plan({});
     const std::int64_t besides = resident.memory.total() - pages_in(resident);
@@ -42,12 +70,6 @@ class Chooser {
     return seconds(streaming) < seconds(staying) ? std::move(streaming) : std::move(staying);
   }
 
-  // Activations get what pages as told leave.
-  ChosenPlan retaining_beside(const PageBudget& pages) const {
-    return retaining(planner_of_(options_).plan(pages), pages);
-  }
-
- private:
   static std::int64_t pages_in(const StepPlan& plan) {
     return plan.memory.kv_pages + plan.memory.kv_gradient_pages;
   }

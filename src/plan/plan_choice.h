@@ -27,7 +27,8 @@ using PlannerOf = std::function<StepPlanner(const StepOptions&)>;
 
 // The plan with the least time by prediction (plan/step_cost.h): pages stay on the device and
 // activations get what they leave; or pages get no more than it takes to stream them, or to keep
-// them off the disk, and activations come first. `options.across_episodes` and `options.pages` are
+// them off the disk, and activations come first; and episodes retain for their own backward pass
+// what the options say, or less. `options.across_episodes` and `options.pages` are
 // ignored. Throws Error if nothing fits, as StepPlanner::plan does.
 ChosenPlan choose_plan(const PlannerOf& planner_of, const ModelConfig& config,
                        const NumericsRecord& numerics, const StepOptions& options,

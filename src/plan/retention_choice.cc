@@ -77,6 +77,15 @@ class Items {
 
 }  // namespace
 
+std::vector<Retention> choices_within_episode(Retention most) {
+  std::vector<Retention> choices = {most};
+  for (const Retention less :
+       {Retention::all() - Retention{Retained::kGate, Retained::kUp},
+        Retention{Retained::kInput, Retained::kAttention}, Retention{Retained::kInput}})
+    if (less != most && most.has(less)) choices.push_back(less);
+  return choices;
+}
+
 RetentionChoice choose_retention(const ModelConfig& config, const NumericsRecord& numerics,
                                  const SequenceLayout& layout, std::int64_t keep_chunks,
                                  const RetentionRoom& room, const RecomputeRates& rates) {

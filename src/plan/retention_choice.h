@@ -23,6 +23,10 @@ struct RecomputeRates {
   double copies = 50e9;
 };
 
+// What episodes may retain for their own backward pass, from `most` down: less takes less workspace
+// and more arithmetic.
+std::vector<Retention> choices_within_episode(Retention most);
+
 // Bytes for activations.
 struct RetentionRoom {
   std::int64_t device = 0, host = 0;

@@ -136,6 +136,50 @@ void retain_activations(RunPlan& plan, const Device& device, const PlannerOf& pl
   needs.saved_flops = chosen.retention.saved_flops;
 }
 
+// Places the pages of a step planned so: all on the device, or, if they do not fit, with the memory
+// left for them there.
+void place_pages(RunPlan& plan, const Device& device, const StepPlanner& planner,
+                 PageBudget budget) {
+  RunNeeds& needs = plan.needs;
+  plan.step = planner.plan({});
+  needs.step = plan.step->memory;
+  relieve_device(plan, device);
+  if (needs.total() <= needs.available || budget.host + budget.disk == 0) return;
+  budget.device = needs.available - needs.weights - needs.gradients - needs.optimizer -
+                  needs.step.workspace - needs.step.retained - needs.step.summaries;
+  budget.host = host_for_pages(plan, device);  // less the optimizer's state, if offloaded
+  plan.step = planner.plan(budget);
+  needs.step = plan.step->memory;
+}
+
+// Returns the options of the plan. Episodes retain less for their own backward pass only if the
+// step does not fit otherwise.
+StepOptions fit_step(RunPlan& plan, const Device& device, const PlannerOf& planner_of,
+                     const PageBudget& budget) {
+  const StepOptions asked = step_options(plan.config.training, plan.packed);
+  const RunNeeds before = plan.needs;
+  const StateOptions state = plan.state;
+  const auto place = [&](const StepOptions& options) {
+    plan.needs = before;
+    plan.state = state;
+    place_pages(plan, device, planner_of(options), budget);
+    return plan.needs.total() <= plan.needs.available;
+  };
+  const bool may_retain_less = plan.config.memory.activations == "auto";
+  if (may_retain_less)
+    for (const Retention within : choices_within_episode(asked.within_episode)) {
+      StepOptions options = asked;
+      options.within_episode = within;
+      try {
+        if (place(options)) return options;
+      } catch (const Error&) {
+        // The options as asked for tell what is wrong, below.
+      }
+    }
+  place(asked);
+  return asked;
+}
+
 }  // namespace
 
 void plan_memory(RunPlan& plan, Device& device, const MachineRates& rates) {
@@ -157,25 +201,12 @@ void plan_memory(RunPlan& plan, Device& device, const MachineRates& rates) {
   relieve_device(plan, device);
   PageBudget budget{.host = host_for_pages(plan, device), .disk = needs.disk_available};
   budget.disk_directory = memory.disk_path;
-  const std::int64_t away = budget.host + budget.disk;
-  needs.step_planned = needs.total() <= needs.available + away;
+  needs.step_planned = needs.total() <= needs.available + budget.host + budget.disk;
   if (needs.step_planned) {
-    const StepOptions options = step_options(plan.config.training, plan.packed);
     const PlannerOf planner_of = [&](const StepOptions& with) {
       return StepPlanner(device, model, plan.model.specs, plan.numerics, with);
     };
-    const StepPlanner planner = planner_of(options);
-    // First with all pages on the device; if they do not fit, with the memory left for them.
-    plan.step = planner.plan({});
-    needs.step = plan.step->memory;
-    relieve_device(plan, device);
-    if (needs.total() > needs.available && away > 0) {
-      budget.device = needs.available - needs.weights - needs.gradients - needs.optimizer -
-                      needs.step.workspace - needs.step.retained - needs.step.summaries;
-      budget.host = host_for_pages(plan, device);  // less the optimizer's state, if offloaded
-      plan.step = planner.plan(budget);
-      needs.step = plan.step->memory;
-    }
+    const StepOptions options = fit_step(plan, device, planner_of, budget);
     budget.host = host_for_pages(plan, device);
     retain_activations(plan, device, planner_of, options, budget, rates);
   } else {

@@ -103,7 +103,7 @@ TEST(OptimizerPlace, PagesAndStateShareTheDisk) {
                              bytes("bytes_weights") + bytes("bytes_gradients") +
                              0.25 * bytes("bytes_optimizer") + bytes("bytes_workspace") +
                              0.7 * (bytes("bytes_kv_pages") + bytes("bytes_kv_gradient_pages"))));
-  const Strings both = {kDisk, kHere, gpu};
+  const Strings both = {kDisk, kHere, gpu, "--memory.activations=recompute"};
   ASSERT_TRUE(ended(run.train(both), 0, {"pages on disk", "on disk pass through it"}));
   expect_same_state(resident, run);
   const double state = figure(run, "bytes_disk_optimizer"), pages = figure(run, "bytes_disk_pages");

@@ -67,8 +67,8 @@ TEST_F(ChoosePlan, StaysWithinTheDeviceAndSavesMoreWithMore) {
 TEST_F(ChoosePlan, PagesMakeRoomForActivations) {
   const StepMemory all = plain().memory;
   const ChosenPlan alone = choose(all.total(), 0), with_host = choose(all.total(), 100 * kGiB);
-  EXPECT_EQ(alone.retention.bytes, 0);
-  EXPECT_GT(with_host.retention.bytes, 0);
+  EXPECT_EQ(alone.plan.memory.host_pages, 0);
+  EXPECT_GT(with_host.retention.saved_seconds, alone.retention.saved_seconds);
   EXPECT_GT(with_host.plan.memory.host_pages, 0);
   EXPECT_LE(with_host.plan.memory.total(), all.total());
   // Where all fits, pages stay.
@@ -103,6 +103,14 @@ TEST_F(ChoosePlan, CopiesThatNothingHidesAreNotMade) {
   EXPECT_EQ(host_bytes(1e3), 0);
   EXPECT_LT(host_bytes(20e9), host_bytes(200e9));
   EXPECT_GT(host_bytes(20e9), 0);
+}
+
+// Where not even the workspace fits, episodes retain less for their own backward pass.
+TEST_F(ChoosePlan, EpisodesRetainLessWhereTheyMust) {
+  const StepMemory all = plain().memory;
+  const ChosenPlan tight = choose(all.workspace, 100 * kGiB);
+  EXPECT_LE(tight.plan.memory.total(), all.workspace);
+  EXPECT_NE(tight.plan.schedule.within_episode, Retention::all());
 }
 
 TEST_F(ChoosePlan, NoPageGoesToDiskForActivations) {
