@@ -92,7 +92,7 @@ void check_context(const StepBenchOptions& o, const Device& device, const ModelC
                    const NumericsRecord& numerics, std::int64_t context) {
   const std::int64_t kv = kv_bytes_needed(config, numerics, context),
                      free = device.available_bytes();
-  if (kv > free && o.page_memory.empty())
+  if (kv > free && o.page_memory.empty() && o.plan == "recompute")
     throw Error(fmt::format("--context {}: the KV pages alone need {} and the device has {} free",
                             o.context, format_bytes(static_cast<double>(kv)),
                             format_bytes(static_cast<double>(free))),
@@ -154,6 +154,7 @@ int bench_step(const StepBenchOptions& o) {
   best.saved_flops = planned.saved_flops;
   engine.prepare_step(numerics, std::move(planned.plan));
   warn_of_unused(o, engine.memory());
+  best.record = numerics;
   best.numerics = to_json(numerics);
   best.numerics["choices"] = engine.choose_kernels();
   const auto step = [&] {

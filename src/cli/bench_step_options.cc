@@ -11,6 +11,7 @@
 #include "cli/usage.h"
 #include "model/presets.h"
 #include "plan/plan_choice.h"
+#include "plan/plan_file.h"
 #include "plan/this_machine.h"
 
 namespace longstride::cli {
@@ -93,8 +94,8 @@ void add_shape_options(CLI::App& command, const std::shared_ptr<StepBenchOptions
           "--plan", options->plan,
           "recompute: the backward pass recomputes all activations of earlier chunks; auto: "
           "those that take longest to recompute stay in the device's memory, and pages go to "
-          "host memory where that saves time")
-      ->check(CLI::IsMember({"recompute", "auto"}))
+          "host memory where that saves time; or a file by longstride plan --out")
+      ->check(not_empty())
       ->capture_default_str();
   command.add_flag("--rebuild-feed-forward", options->rebuild_feed_forward,
                    "compute gate and up again in the backward pass: less workspace");
@@ -159,6 +160,13 @@ void check_options(const StepBenchOptions& o) {
     if (!value->empty() && o.page_memory.empty() && !optimizer_on_disk && o.plan != "auto")
       throw Error(fmt::format("{} without --page-memory, --plan auto or --optimizer disk", option),
                   "all pages are on the device: add --page-memory least, for instance");
+  if (o.plan != "auto" && o.plan != "recompute") {
+    if (!std::filesystem::exists(o.plan))
+      throw Error(fmt::format("--plan {}: there is no such file", o.plan),
+                  "give auto, recompute, or a file by longstride plan --out");
+    if (!o.page_memory.empty())
+      throw Error("both --page-memory and a plan from a file", "leave one of them out");
+  }
   if (!o.activation_memory.empty() && o.plan != "auto")
     throw Error("--activation-memory without --plan auto", "add --plan auto");
   if (!o.activation_memory.empty() && !o.page_memory.empty())
@@ -233,7 +241,9 @@ PlannedStep plan_of(const StepBenchOptions& o, const Engine& engine, const Numer
     return engine.planner(numerics, with);
   };
   const auto pages = [&] { return pages_of(o, planner_of(options)); };
-  if (o.plan != "auto") return {planner_of(options).plan(pages())};
+  if (o.plan == "recompute") return {planner_of(options).plan(pages())};
+  if (o.plan != "auto")
+    return {read_plan_file(o.plan, engine.config(), numerics, options.max_tokens)};
   const StepLimits limits = limits_of(o, engine);
   const MachineRates rates = rates_of_this_machine(engine.device());
   const ChosenPlan chosen =

@@ -9,6 +9,8 @@
 #include "cli/record.h"
 #include "observe/flops.h"
 #include "plan/allocator_model.h"
+#include "plan/step_cost.h"
+#include "plan/this_machine.h"
 #include "tensor/dtype_words.h"
 
 namespace longstride::cli {
@@ -106,6 +108,13 @@ OrderedJson memory_to_json(Engine& engine, const StepBenchResult& best) {
           {"step_bytes", step_bytes(engine, best)}};
 }
 
+// By the rates of this machine; null if they are for another type of activations.
+OrderedJson predicted_seconds(Engine& engine, const StepBenchResult& best) {
+  const MachineRates rates = rates_of_this_machine(engine.device());
+  if (rates.compute != best.record.compute) return nullptr;
+  return predict_step(engine.config(), best.record, engine.runner().plan(), rates).total();
+}
+
 OrderedJson selection_to_json(const SelectionCounts& s) {
   if (s.unions == 0) return {};
   return {{"mean_union", s.mean_union()}, {"most_union", s.most}, {"reuse", s.reuse()}};
@@ -174,6 +183,7 @@ OrderedJson report_step(const StepBenchOptions& o, Engine& engine, const StepBen
           {"model_flop_utilization",
            peak ? OrderedJson(rates.model_tflops * 1e12 / *peak) : OrderedJson()},
           {"seconds", seconds_to_json(best)},
+          {"predicted_seconds", predicted_seconds(engine, best)},
           {"selection", selection_to_json(best.result.selection)},
           {"hidden_share", best.result.move_times.hidden_share()},
           {"memory", memory_to_json(engine, best)},

@@ -18,7 +18,8 @@ struct StepBenchResult {
   bool own_peak = false;  // the peak is that of the step alone
   bool traced = false;
   double saved_flops = 0;  // of recomputation, by activations that stay
-  OrderedJson numerics;    // the record, with the kernels that were chosen
+  NumericsRecord record;
+  OrderedJson numerics;  // the record, with the kernels that were chosen
 };
 
 // Returns the measurements and logs them.

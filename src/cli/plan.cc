@@ -15,6 +15,7 @@
 #include "cli/usage.h"
 #include "plan/machines.h"
 #include "plan/memory_map_svg.h"
+#include "plan/plan_file.h"
 #include "plan/plan_page.h"
 #include "plan/this_machine.h"
 
@@ -23,7 +24,7 @@ namespace {
 
 struct Options {
   std::string preset, model, chunk, machine, gpu_memory, host_memory, disk,
-      attention = "model", device = "auto", svg, html;
+      attention = "model", device = "auto", svg, html, out;
   std::vector<std::string> contexts;
   double price = 0;
   bool longest = false, json = false;
@@ -126,6 +127,7 @@ void check_outputs(const Options& o) {
   const auto begins = [](const char* text) {
     return [text](std::string_view head) { return head.starts_with(text); };
   };
+  if (!o.out.empty()) check_output_file(o.out, {"--out", "a plan", begins_as_plan_file});
   if (!o.svg.empty())
     check_output_file(o.svg, {"--svg", "a memory map", begins(kMemoryMapSvgBegin)});
   if (!o.html.empty())
@@ -148,16 +150,16 @@ int run_plan(const Options& o, const std::vector<std::string>& extras) {
     config.training.context = context;
     report.outlooks.push_back(make_outlook(config, *target.device, target.rates));
   }
-  // The picture is of the longest context that fits.
+  // The picture and the plan are of the longest context that fits.
   const Outlook* shown = nullptr;
   for (const Outlook& outlook : report.outlooks)
     if (outlook.fits()) shown = &outlook;
-  if (!o.svg.empty()) {
-    if (shown == nullptr)
-      throw Error("--svg: none of the contexts fits, so there is nothing to draw",
-                  "see what longstride plan says without --svg");
-    write_file_atomic(o.svg, picture_of(report, *shown));
-  }
+  if (shown == nullptr && !(o.svg.empty() && o.out.empty()))
+    throw Error("none of the contexts fits, so there is nothing to write",
+                "see what longstride plan says without --svg and --out");
+  if (!o.svg.empty()) write_file_atomic(o.svg, picture_of(report, *shown));
+  if (!o.out.empty())
+    write_plan_file(o.out, shown->plan.model.config, shown->plan.numerics, *shown->plan.step);
   if (!o.html.empty()) write_file_atomic(o.html, report_page(report));
   return print_output(o.json ? dump_json(report_to_json(report), 2) + "\n" : report_text(report));
 }
@@ -195,6 +197,10 @@ void add_plan(CLI::App& app, Action& action) {
       ->check(finite_number() & CLI::PositiveNumber);
   command->add_flag("--json", o->json, "print JSON instead of tables");
   command->add_option("--svg", o->svg, "draw the memory of the longest context that fits")
+      ->check(not_empty());
+  command
+      ->add_option("--out", o->out,
+                   "write the plan of the longest context that fits, for bench step --plan FILE")
       ->check(not_empty());
   command->add_option("--html", o->html, "write a page with the table and all pictures")
       ->check(not_empty());

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/sizes.h"
 #include "cli/record.h"
 #include "cli/stop_signals.h"
 
@@ -50,6 +51,19 @@ void RecordSink::on_step(const StepReport& report) {
     failing_ = true;
   }
   print_line_(format_step_line(record));
+}
+
+void PlannedSink::on_step(const StepReport& report) {
+  if (steps_++ == 0) first_s_ = report.seconds.total;
+  all_s_ += report.seconds.total;
+}
+
+void PlannedSink::finish() const {
+  if (steps_ < 2) return;
+  const auto text = [](std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
+  log_info("planned: {}{} of the device; measured: {:.4g} s a step after the first, {} allocated",
+           seconds_ ? fmt::format("{:.4g} s a step, ", *seconds_) : "", text(bytes_),
+           (all_s_ - first_s_) / static_cast<double>(steps_ - 1), text(device_.allocated_bytes()));
 }
 
 TraceSink::TraceSink(Tracer& tracer, Device& device, std::string title, std::int64_t last_step)

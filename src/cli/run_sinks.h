@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "observe/metrics_file.h"
@@ -65,6 +66,23 @@ class RecordSink final : public RunSink {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   MetricsFile file_;
   bool failing_ = false;  // so that the warning appears once
+};
+
+// Says at the end how the run went, beside how it was planned.
+class PlannedSink final : public RunSink {
+ public:
+  // `device` must outlive it. `seconds`: of a step, predicted; `bytes`: of the device, planned.
+  PlannedSink(const Device& device, std::optional<double> seconds, std::int64_t bytes)
+      : device_(device), seconds_(seconds), bytes_(bytes) {}
+  void on_step(const StepReport& report) override;
+  // Nothing if fewer than two steps were run: the first one chooses kernels.
+  void finish() const;
+
+ private:
+  const Device& device_;
+  std::optional<double> seconds_;
+  std::int64_t bytes_, steps_ = 0;
+  double first_s_ = 0, all_s_ = 0;
 };
 
 // Traces the first steps. A failed write of the trace does not end the run.

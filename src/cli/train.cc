@@ -15,7 +15,9 @@
 #include "cli/config_words.h"
 #include "cli/run_sinks.h"
 #include "cli/stop_signals.h"
+#include "plan/this_machine.h"
 #include "train/data_check.h"
+#include "train/outlook.h"
 #include "train/output_check.h"
 #include "train/trainer.h"
 
@@ -78,6 +80,8 @@ int run_training(const Options& options, RunPlan planned, Device& device, double
   const StopSignals signals;
   ConsoleSink console;
   SaveSink saves;
+  const std::optional<double> predicted_s =
+      predict_training_step(planned, rates_of_this_machine(device));
   DataScan scan(planned);
   Trainer trainer(std::move(planned), device, {&console, &saves});
   const std::int64_t begin_step = trainer.completed_steps(),
@@ -94,12 +98,16 @@ int run_training(const Options& options, RunPlan planned, Device& device, double
     trainer.add_sink(*trace);
   }
   trainer.add_sink(records);
+  PlannedSink planned_and_measured(device, predicted_s, trainer.plan().needs.total());
+  trainer.add_sink(planned_and_measured);
 
   RunControl control;
   control.should_stop = [] { return StopSignals::received() != 0; };
   control.leave_unsaved = StopSignals::wants_to_leave;
   control.before_first_update = [&] { scan.wait(control.should_stop); };
-  return trainer.run(control) ? 0 : stopped(trainer);
+  if (!trainer.run(control)) return stopped(trainer);
+  planned_and_measured.finish();
+  return 0;
 }
 
 int train(Options options, const std::vector<std::string>& extras) {

@@ -140,6 +140,13 @@ double Outlook::price_per_million(double price_per_hour) const {
   return price_per_hour / 3600 * 1e6 / tokens_per_s();
 }
 
+std::optional<double> predict_training_step(const RunPlan& plan, const MachineRates& rates) {
+  if (!plan.step || rates.compute != plan.numerics.compute) return std::nullopt;
+  const double sequence = predict_step(plan.model.config, plan.numerics, *plan.step, rates).total();
+  return static_cast<double>(plan.config.training.batch) * sequence +
+         predict_update(update_bytes(plan.needs), rates);
+}
+
 Outlook make_outlook(const TrainConfig& config, Device& device, const MachineRates& rates) {
   Outlook outlook;
   if (const auto refused = refusal(config, device, rates, &outlook.plan)) {

@@ -40,6 +40,10 @@ struct Outlook {
   double price_per_million(double price_per_hour) const;
 };
 
+// Of a training step as planned, all its sequences as long as the context, with the update; nothing
+// if the step was not planned or the rates are for another type of activations.
+std::optional<double> predict_training_step(const RunPlan& plan, const MachineRates& rates);
+
 // `config` names model, context, chunk and memory; of its data nothing is read. The device may be
 // one of shapes.
 Outlook make_outlook(const TrainConfig& config, Device& device, const MachineRates& rates);

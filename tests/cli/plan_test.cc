@@ -109,6 +109,33 @@ TEST(Plan, Pictures) {
   EXPECT_NE(page.find("<svg"), std::string::npos);
 }
 
+// bench step runs a plan from a file, and no other step's.
+TEST(Plan, RunsFromAFile) {
+  const TempDirectory directory;
+  const std::string file = (directory.path() / "plan.json").string();
+  const ProgramResult made =
+      run_program(with({"--preset", "tiny-llama", "--context", "2K", "--chunk", "256"},
+                       {"--device", "cpu", "--out", file}));
+  ASSERT_EQ(made.status, 0) << made.text();
+  const auto bench = [&](const char* context, const char* chunk, const std::string& plan) {
+    return run_program({"bench", "step", "--preset", "tiny-llama", "--context", context, "--chunk",
+                        chunk, "--device", "cpu", "--plan", plan});
+  };
+  const ProgramResult planned = bench("2K", "256", file), plain = bench("2K", "256", "recompute");
+  ASSERT_EQ(planned.status, 0) << planned.text();
+  const Json a = parse_json(planned.out, "stdout"), b = parse_json(plain.out, "stdout");
+  EXPECT_EQ(a["loss"], b["loss"]);
+  EXPECT_GT(a["memory"]["retained"].get<std::int64_t>(), 0);
+  EXPECT_LT(a["predicted_seconds"].get<double>(), b["predicted_seconds"].get<double>());
+  for (const ProgramResult& other : {bench("4K", "256", file), bench("2K", "512", file)}) {
+    EXPECT_EQ(other.status, 2);
+    EXPECT_NE(other.text().find("the plan is for another step"), std::string::npos) << other.text();
+  }
+  directory.write_text("plan.json", "{}");
+  EXPECT_EQ(bench("2K", "256", file).status, 2);
+  EXPECT_EQ(bench("2K", "256", "nowhere.json").status, 2);
+}
+
 TEST(Plan, AnotherMachine) {
   const ProgramResult run = run_program(
       with({"--preset", "qwen2.5-7b", "--context", "128K"}, {"--machine", "h200", "--json"}));
