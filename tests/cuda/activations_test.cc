@@ -1,0 +1,92 @@
+// On the GPU too, activations that stay, or leave and come back, change no bit, however slow their
+// copies are.
+#include <gtest/gtest.h>
+
+#include "tests/cuda/slow_mover.h"
+#include "tests/data/temp_directory.h"
+#include "tests/train/step_fixture.h"
+
+namespace longstride {
+namespace {
+
+constexpr std::int64_t kChunk = 512, kChunks = 5;
+
+struct Case : RandomCase {
+  NumericsChoice choice;
+};
+
+Case make_case(bool qk_norm, bool sparse) {
+  Case c;
+  Random random(qk_norm ? 1 : 0, 15);
+  c.config = random_config(random);
+  c.config.layers = 3;
+  c.config.windows = {0, 300, 0};
+  c.config.head_size = 64;
+  c.config.qk_norm = qk_norm;
+  fill_sequence(c, random, (kChunks - 1) * kChunk + 100, 1, 0);
+  if (sparse) {
+    c.choice.sparse.budgets = {4, SparseLayers::kNone, 4};
+    c.choice.sparse.selection = {.union_pages = 8, .summary_tokens = 64};
+  }
+  return c;
+}
+
+struct Outcome {
+  std::vector<float> losses;
+  std::vector<std::byte> gradients;
+  bool operator==(const Outcome&) const = default;
+};
+
+Outcome run(Device& gpu, const Case& c, const ParameterSet& weights, StepOptions options,
+            const MakeMover& make_mover = nullptr) {
+  ParameterSet gradients(gpu, c.config, DType::kF32, "gradients");
+  options.max_tokens = std::ssize(c.tokens);
+  StepRunner runner =
+      planned_runner(c.config, weights, gradients,
+                     choose_numerics(gpu, c.config, kChunk, 128, c.choice), options, make_mover);
+  runner.record_losses();
+  const std::int64_t allocated = gpu.allocated_bytes();
+  for (int i = 0; i < 2; ++i) {
+    gradients.zero();
+    runner.run({c.tokens, c.targets, c.document_starts}, 1.0);
+  }
+  EXPECT_EQ(gpu.allocated_bytes(), allocated);
+  Outcome out{{runner.losses().begin(), runner.losses().end()}, {}};
+  out.gradients.resize(static_cast<std::size_t>(gradients.bytes()));
+  gpu.copy_to_host(out.gradients.data(), gradients.data(), gradients.bytes());
+  return out;
+}
+
+TEST(ActivationsOnCuda, EveryChoiceGivesTheSameBits) {
+  const std::unique_ptr<Device> gpu = make_cuda_device();
+  const TempDirectory directory;
+  const MakeMover slow = [](Device& device) {
+    return std::make_unique<SlowMover>(device.make_mover(), 7);
+  };
+  for (const bool qk_norm : {false, true})
+    for (const bool sparse : {false, true}) {
+      const Case c = make_case(qk_norm, sparse);
+      ParameterSet weights(*gpu, c.config, DType::kBF16, "weights");
+      initialize_random(weights, c.config, 3);
+      const Outcome want = run(*gpu, c, weights, {});
+      std::vector<Retention> sets = {Retention::all(), {Retained::kInput, Retained::kAttention}};
+      for (int k = 0; k < kRetainedKinds; ++k) sets.push_back({static_cast<Retained>(k)});
+      for (const Retention set : sets) {
+        const std::vector<Retention> all(static_cast<std::size_t>(kChunks * c.config.layers), set);
+        const auto same = [&](const StepOptions& options, const char* how,
+                              const MakeMover& make_mover = nullptr) {
+          EXPECT_TRUE(run(*gpu, c, weights, options, make_mover) == want)
+              << how << " " << set.bits() << (qk_norm ? ", with norms" : "")
+              << (sparse ? ", sparse" : "");
+        };
+        same({.across_episodes = all}, "stays");
+        same({.offloaded = all}, "host");
+        same({.offloaded = all, .activations = {0, -1, directory.path()}}, "disk");
+        same({.offloaded = all}, "slow", slow);
+        same({.within_episode = set | Retention{Retained::kInput}}, "within");
+      }
+    }
+}
+
+}  // namespace
+}  // namespace longstride
