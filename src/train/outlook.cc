@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/sizes.h"
+#include "train/run_memory.h"
 
 namespace longstride {
 namespace {
@@ -18,16 +19,28 @@ struct Refusal {
   std::string problem, hint;
 };
 
-// Why the run does not fit; nothing if it does.
-std::optional<Refusal> refusal(const TrainConfig& config, Device& device, const MachineRates& rates,
-                               RunPlan* made = nullptr) {
+// Why the run does not fit; nothing if it does. Completes a plan of shapes.
+std::optional<Refusal> refusal(RunPlan& plan, Device& device, const MachineRates& rates) {
   try {
-    RunPlan plan = plan_steps(config, device, rates);
+    plan_memory(plan, device, rates);
     check_fits(plan);
-    if (made != nullptr) *made = std::move(plan);
     return std::nullopt;
   } catch (const Error& e) {
     return Refusal{e.what(), e.hint()};
+  }
+}
+
+bool fits(const TrainConfig& config, Device& device, const MachineRates& rates) {
+  RunPlan plan = plan_shapes(config, device);
+  return !refusal(plan, device, rates);
+}
+
+// The same for a changed configuration, which may not suit the model.
+bool would_fit(const TrainConfig& config, Device& device, const MachineRates& rates) {
+  try {
+    return fits(config, device, rates);
+  } catch (const Error&) {
+    return false;
   }
 }
 
@@ -84,13 +97,13 @@ std::vector<std::string> find_remedies(const TrainConfig& config, Device& device
   TrainConfig quick = config;
   quick.memory.activations = "recompute";
   for (const Remedy& r : remedies)
-    if (TrainConfig changed = quick; r.apply(changed) && !refusal(changed, device, rates))
+    if (TrainConfig changed = quick; r.apply(changed) && would_fit(changed, device, rates))
       return {r.setting(changed)};
   std::vector<std::string> settings;
   for (const Remedy& r : remedies) {
     if (!r.apply(quick)) continue;
     settings.push_back(r.setting(quick));
-    if (!refusal(quick, device, rates)) return settings;
+    if (would_fit(quick, device, rates)) return settings;
   }
   return {};
 }
@@ -149,10 +162,10 @@ std::optional<double> predict_training_step(const RunPlan& plan, const MachineRa
 
 Outlook make_outlook(const TrainConfig& config, Device& device, const MachineRates& rates) {
   Outlook outlook;
-  if (const auto refused = refusal(config, device, rates, &outlook.plan)) {
+  outlook.plan = plan_shapes(config, device);
+  if (const auto refused = refusal(outlook.plan, device, rates)) {
     outlook.problem = refused->problem;
     outlook.hint = refused->hint;
-    outlook.plan.config = config;
     outlook.remedies = find_remedies(config, device, rates);
     return outlook;
   }
@@ -168,21 +181,21 @@ std::optional<std::int64_t> longest_context(const TrainConfig& config, Device& d
   TrainConfig quick = config;
   quick.memory.activations = "recompute";
   const std::int64_t chunk = config.training.chunk;
-  const auto fits = [&](std::int64_t chunks) {
+  const auto chunks_fit = [&](std::int64_t chunks) {
     quick.training.context = chunks * chunk;
-    return !refusal(quick, device, rates);
+    return fits(quick, device, rates);
   };
-  if (!fits(1)) return std::nullopt;
+  if (!chunks_fit(1)) return std::nullopt;
   constexpr std::int64_t kMost = std::int64_t{1} << 26;  // tokens: far beyond any machine
   std::int64_t good = 1, bad = 2;
-  while (bad * chunk <= kMost && fits(bad)) {
+  while (bad * chunk <= kMost && chunks_fit(bad)) {
     good = bad;
     bad *= 2;
   }
   // To about one percent.
   while (bad - good > std::max<std::int64_t>(1, good / 100)) {
     const std::int64_t middle = good + (bad - good) / 2;
-    (fits(middle) ? good : bad) = middle;
+    (chunks_fit(middle) ? good : bad) = middle;
   }
   return good * chunk;
 }

@@ -45,7 +45,7 @@ struct Outlook {
 std::optional<double> predict_training_step(const RunPlan& plan, const MachineRates& rates);
 
 // `config` names model, context, chunk and memory; of its data nothing is read. The device may be
-// one of shapes.
+// one of shapes. Throws Error for a model or settings that are wrong, not for want of memory.
 Outlook make_outlook(const TrainConfig& config, Device& device, const MachineRates& rates);
 
 // The longest context that fits, in whole chunks; nothing if not even one chunk does.

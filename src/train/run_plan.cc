@@ -61,12 +61,11 @@ void plan_numerics(RunPlan& plan, Device& device) {
 
 }  // namespace
 
-RunPlan plan_steps(const TrainConfig& config, Device& device, const MachineRates& rates) {
+RunPlan plan_shapes(const TrainConfig& config, Device& device) {
   RunPlan plan;
   plan.config = config;
   plan.model = open_model_source(config.model);
   plan_numerics(plan, device);
-  plan_memory(plan, device, rates);
   return plan;
 }
 

@@ -74,9 +74,9 @@ struct RunPlan {
 // need the model it started from.
 RunPlan plan_run(const TrainConfig& config, Device& device,
                  std::optional<ResumePoint> resume = std::nullopt);
-// The same without data, and without looking at what is saved where: how steps of this context
-// would be planned. Nothing is allocated on the device, which may be one of shapes.
-RunPlan plan_steps(const TrainConfig& config, Device& device, const MachineRates& rates);
+// The part of it that needs neither data nor memory: model, attention, record. The device may be
+// one of shapes; plan_memory (run_memory.h) completes such a plan.
+RunPlan plan_shapes(const TrainConfig& config, Device& device);
 // Throws Error with the numbers and what to change if the device, the host or the disk has too
 // little.
 void check_fits(const RunPlan& plan);

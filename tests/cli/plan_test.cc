@@ -166,6 +166,9 @@ TEST(Plan, Refuses) {
       EXPECT_NE(run.text().find(s), std::string::npos) << run.text();
   };
   refuses({"--context", "4K"}, {"no model is given"});
+  refuses({"--model", (directory.path() / "no").string(), "--context", "4K"},
+          {"no such directory"});
+  refuses({"--preset", "tiny-lama", "--context", "4K"}, {"tiny-llama"});
   refuses({"--preset", "tiny-llama"}, {"no context is given", "--longest"});
   refuses({"--preset", "tiny-llama", "--context", "4K", "--model", "x"}, {"more than one model"});
   refuses({"--preset", "tiny-llama", "--context", "1"}, {"--context 1"});
