@@ -157,8 +157,8 @@ int run_plan(const Options& o, const std::vector<std::string>& extras) {
   if (shown == nullptr && !(o.svg.empty() && o.out.empty()))
     throw Error("none of the contexts fits, so there is nothing to write",
                 "see what longstride plan says without --svg and --out");
-  if (!o.svg.empty()) write_file_atomic(o.svg, picture_of(report, *shown));
-  if (!o.out.empty())
+  if (shown != nullptr && !o.svg.empty()) write_file_atomic(o.svg, picture_of(report, *shown));
+  if (shown != nullptr && !o.out.empty())
     write_plan_file(o.out, shown->plan.model.config, shown->plan.numerics, *shown->plan.step);
   if (!o.html.empty()) write_file_atomic(o.html, report_page(report));
   return print_output(o.json ? dump_json(report_to_json(report), 2) + "\n" : report_text(report));

@@ -42,7 +42,7 @@ std::optional<MachineRates> cached_calibration(const Device& device) {
 }
 
 std::optional<fs::path> cache_calibration(const Device& device, const MachineRates& rates) {
-  const std::optional<fs::path> file = calibration_file(device);
+  std::optional<fs::path> file = calibration_file(device);
   if (!file) return std::nullopt;
   make_writable_directory(file->parent_path());
   const OrderedJson json = {{"key", machine_key(device)}, {"rates", to_json(rates)}};

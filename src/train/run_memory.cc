@@ -157,7 +157,7 @@ void place_pages(RunPlan& plan, const Device& device, const StepPlanner& planner
 // step does not fit otherwise.
 StepOptions fit_step(RunPlan& plan, const Device& device, const PlannerOf& planner_of,
                      const PageBudget& budget) {
-  const StepOptions asked = step_options(plan.config.training, plan.packed);
+  StepOptions asked = step_options(plan.config.training, plan.packed);
   const RunNeeds before = plan.needs;
   const StateOptions state = plan.state;
   const auto place = [&](const StepOptions& options) {

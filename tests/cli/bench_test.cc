@@ -81,8 +81,8 @@ TEST(BenchStep, ActivationMemoryNeedsAPlan) {
   const RunDirectory run;
   EXPECT_TRUE(refused(bench_step(run, {"--context", "1K", "--activation-memory", "1GiB"}),
                       {"--activation-memory without --plan auto"}));
-  EXPECT_TRUE(refused(bench_step(run, {"--context", "1K", "--plan", "auto", "--page-memory", "least",
-                                       "--activation-memory", "1GiB"}),
+  EXPECT_TRUE(refused(bench_step(run, {"--context", "1K", "--plan", "auto", "--page-memory",
+                                       "least", "--activation-memory", "1GiB"}),
                       {"both --activation-memory and --page-memory"}));
 }
 
