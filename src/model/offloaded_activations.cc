@@ -13,7 +13,7 @@ const WaitSite kReuseAfterSave{"activations/reuse-after-save"};        // comput
 const WaitSite kFetchAfterCompute{"activations/fetch-after-compute"};  // from host: memory is free
 const WaitSite kAccessAfterFetch{"activations/access-after-fetch"};    // computing: it has come
 
-// Two tensors of most kinds that have several.
+// A record holds at most two tensors: q and k, or an attention output and its log-sum-exp.
 constexpr std::int64_t kMostPieces = 2;
 
 constexpr const char* kNames[kRetainedKinds] = {"layer inputs",      "queries", "attention outputs",
