@@ -76,18 +76,24 @@ class Chooser {
   double seconds(const ChosenPlan& chosen) const {
     return predict_step(config_, numerics_, chosen.plan, rates_).total();
   }
-  // Enough to stream pages, without more of them on disk than in `before`: a disk is slower than
-  // the arithmetic.
+  // Enough to stream pages, without more of them on disk than in `before` (a disk is slower than
+  // the arithmetic), and with what must not go there in host memory.
   std::int64_t streaming_bytes(const StepPlanner& planner, const StepPlan& before) const {
-    std::int64_t bytes = planner.streaming_page_bytes();
-    while (bytes < pages_in(before)) {
-      PageBudget budget = pages(bytes);
-      budget.disk = PageBudget::kAll;
-      const std::int64_t more = planner.plan(budget).memory.disk_pages - before.memory.disk_pages;
-      if (more <= 0) break;
-      bytes += more;
+    const auto suffices = [&](std::int64_t bytes) {
+      try {
+        return planner.plan(pages(bytes)).memory.disk_pages <= before.memory.disk_pages;
+      } catch (const Error&) {
+        return false;
+      }
+    };
+    constexpr std::int64_t kPrecision = std::int64_t{64} << 20;
+    std::int64_t least = planner.streaming_page_bytes(), enough = pages_in(before);
+    if (least >= enough || suffices(least)) return least;
+    while (enough - least > kPrecision) {
+      const std::int64_t bytes = least + (enough - least) / 2;
+      (suffices(bytes) ? enough : least) = bytes;
     }
-    return bytes;
+    return enough;
   }
   PageBudget pages(std::int64_t device) const {
     PageBudget budget = limits_;

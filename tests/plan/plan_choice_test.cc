@@ -39,6 +39,10 @@ class ChoosePlan : public testing::Test {
     NumericsRecord r;
     r.chunk_tokens = 1024;
     r.page_tokens = 128;
+    if (sparse_) {
+      r.sparse.budgets.assign(static_cast<std::size_t>(config_.layers), 8);
+      r.sparse.selection.union_pages = 32;
+    }
     return r;
   }
   static StepOptions options() { return {.max_tokens = 64 * 1024}; }
@@ -46,6 +50,7 @@ class ChoosePlan : public testing::Test {
   std::unique_ptr<Device> device_ = make_cpu_device();
   ModelConfig config_ = find_preset("qwen2.5-0.5b");
   std::vector<ParameterSpec> specs_ = parameter_specs(config_, DType::kF32);
+  bool sparse_ = false;  // all layers
 };
 
 TEST_F(ChoosePlan, StaysWithinTheDeviceAndSavesMoreWithMore) {
@@ -120,6 +125,19 @@ TEST_F(ChoosePlan, NoPageGoesToDiskForActivations) {
   EXPECT_GT(chosen.retention.bytes, 0);
   EXPECT_GT(chosen.plan.memory.host_pages, 0);
   EXPECT_EQ(chosen.plan.memory.disk_pages, 0);
+}
+
+// Sparse layers keep no gradients on disk. Where host memory has no room for all of them, pages that
+// only stream do not fit, and those that stay still do.
+TEST_F(ChoosePlan, GradientsOfSparsePagesThatTheHostCannotHoldStay) {
+  sparse_ = true;
+  const StepMemory all = plain().memory;
+  const std::int64_t device = all.total() - all.kv_gradient_pages / 4,
+                     host = all.kv_gradient_pages / 2;
+  const StepMemory chosen = choose(device, host, 100 * kGiB).plan.memory;
+  EXPECT_LE(chosen.total(), device);
+  EXPECT_GT(chosen.kv_gradient_pages, 0);
+  EXPECT_LE(chosen.host_pages, host);
 }
 
 // Where pages do not fit, those that stay beyond streaming give way too.
