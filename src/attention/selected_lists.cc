@@ -24,7 +24,8 @@ void SelectedLists::reserve(const SequenceLayout& layout, const SparseLayers& sp
       most = std::max(most, query_pages * s.row);
     }
   pages_.resize(static_cast<std::size_t>(pages));
-  ranks_.resize(static_cast<std::size_t>(ranks));
+  ranks_ = std::make_unique_for_overwrite<std::uint16_t[]>(static_cast<std::size_t>(ranks));
+  rank_count_ = ranks;
   lengths_.resize(static_cast<std::size_t>(lengths));
   distinct_.reserve(static_cast<std::size_t>(most));
 }
@@ -71,9 +72,8 @@ std::span<const std::uint16_t> SelectedLists::list(std::int64_t chunk, std::int6
                                                    std::int64_t query_page) const {
   const Slot& s = slot(chunk, layer);
   if (query_page >= s.list_count) return {};
-  return std::span(ranks_).subspan(
-      static_cast<std::size_t>(s.ranks + query_page * s.row),
-      std::size_t{lengths_[static_cast<std::size_t>(s.lengths + query_page)]});
+  return {ranks_.get() + s.ranks + query_page * s.row,
+          std::size_t{lengths_[static_cast<std::size_t>(s.lengths + query_page)]}};
 }
 
 SelectionCounts SelectedLists::counts() const {
@@ -92,7 +92,8 @@ SelectionCounts SelectedLists::counts() const {
 std::int64_t SelectedLists::bytes() const {
   return static_cast<std::int64_t>(slots_.size() * sizeof(Slot) +
                                    (pages_.size() + distinct_.capacity()) * sizeof(std::int32_t) +
-                                   (ranks_.size() + lengths_.size()) * sizeof(std::uint16_t));
+                                   lengths_.size() * sizeof(std::uint16_t)) +
+         rank_count_ * static_cast<std::int64_t>(sizeof(std::uint16_t));
 }
 
 }  // namespace longstride

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -68,7 +69,9 @@ class SelectedLists {
   std::int64_t layers_ = 0;
   std::vector<Slot> slots_;  // by chunk, then layer
   std::vector<std::int32_t> pages_;
-  std::vector<std::uint16_t> ranks_;
+  // By far the most bytes, and not filled beforehand: planning makes many of these and stores little.
+  std::unique_ptr<std::uint16_t[]> ranks_;
+  std::int64_t rank_count_ = 0;
   std::vector<std::uint16_t> lengths_;  // of lists
   std::vector<std::int32_t> distinct_;  // of the lists being stored
 };

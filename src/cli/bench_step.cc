@@ -15,6 +15,7 @@
 #include "observe/process_memory.h"
 #include "observe/tracer.h"
 #include "tensor/dtype_words.h"
+#include "train/auto_chunk.h"
 
 namespace longstride::cli {
 namespace {
@@ -72,20 +73,27 @@ Json profile(Device& device, const std::function<void()>& run) {
   return Json::parse(dump_json(to_json(summary)));
 }
 
-// A GPU needs larger products, and computes in the type of the weights.
-NumericsRecord numerics_of(const StepBenchOptions& o, Device& device, const BenchShape& shape) {
-  const std::string chunk = !o.chunk.empty()            ? o.chunk
-                            : device.computes_in_bf16() ? "4096"
-                                                        : "1024";
-  NumericsChoice choice = o.numerics;
-  choice.sparse = shape.sparse;
-  return choose_numerics(device, shape.config, parse_size(chunk, "--chunk"),
-                         parse_size(o.page, "--page"), choice);
-}
-
 DType weights_dtype(const StepBenchOptions& o, const Device& device) {
   if (o.dtype.empty()) return device.computes_in_bf16() ? DType::kBF16 : DType::kF32;
   return dtype_of_word(o.dtype).value();
+}
+
+// A GPU needs larger products, and computes in the type of the weights.
+NumericsRecord numerics_of(const StepBenchOptions& o, Device& device, const BenchShape& shape) {
+  NumericsChoice choice = o.numerics;
+  choice.sparse = shape.sparse;
+  const std::int64_t page = parse_size(o.page, "--page");
+  const std::string word = !o.chunk.empty()            ? o.chunk
+                           : o.plan == "auto"          ? "auto"
+                           : device.computes_in_bf16() ? "4096"
+                                                       : "1024";
+  const std::int64_t chunk =
+      word == "auto"
+          ? auto_chunk({shape.config, parameter_specs(shape.config, weights_dtype(o, device)),
+                        choice, parse_size(o.context, "--context"), page},
+                       device)
+          : parse_size(word, "--chunk");
+  return choose_numerics(device, shape.config, chunk, page, choice);
 }
 
 void check_context(const StepBenchOptions& o, const Device& device, const ModelConfig& config,

@@ -44,12 +44,13 @@ StepLimits limits_of(const StepBenchOptions& o, const Engine& engine) {
                      .host = own_memory ? device.available_host_bytes() : 0,
                      .disk = disk_memory(o).value_or(0),
                      .disk_directory = o.disk_path}};
+  if (!o.host_memory.empty()) limits.host = parse_size(o.host_memory, "--host-memory");
+  limits.activations = activations_of(limits.host);
   if (!o.activation_memory.empty()) {
     limits.activations = parse_size(o.activation_memory, "--activation-memory");
     // A device that shares host memory has no other for pages.
     if (!own_memory && o.host_memory.empty()) limits.host = limits.activations;
   }
-  if (!o.host_memory.empty()) limits.host = parse_size(o.host_memory, "--host-memory");
   if (o.gpu_memory.empty()) return limits;
   const std::int64_t all = parse_size(o.gpu_memory, "--gpu-memory"),
                      fixed = engine.weights().bytes() + engine.gradients().bytes();
@@ -74,7 +75,8 @@ void add_shape_options(CLI::App& command, const std::shared_ptr<StepBenchOptions
       ->check(CLI::IsMember({"random", "topics"}))
       ->capture_default_str();
   command.add_option("--chunk", options->chunk,
-                     "tokens of a chunk: 1024 on the CPU, 4096 on a GPU");
+                     "tokens of a chunk, or auto: what is fastest by prediction, as in training "
+                     "(the default with --plan auto); else 1024 on the CPU, 4096 on a GPU");
   command.add_option("--page", options->page, "tokens of a page")->capture_default_str();
   command
       .add_option("--attention", options->attention,
@@ -93,8 +95,8 @@ void add_shape_options(CLI::App& command, const std::shared_ptr<StepBenchOptions
       .add_option(
           "--plan", options->plan,
           "recompute: the backward pass recomputes all activations of earlier chunks; auto: "
-          "those that take longest to recompute stay in the device's memory, and pages go to "
-          "host memory where that saves time; or a file by longstride plan --out")
+          "those that take longest to recompute stay in the device's memory or go to host memory, "
+          "and pages go there where that saves time; or a file by longstride plan --out")
       ->check(not_empty())
       ->capture_default_str();
   command.add_flag("--rebuild-feed-forward", options->rebuild_feed_forward,
@@ -112,7 +114,8 @@ void add_memory_options(CLI::App& command, const std::shared_ptr<StepBenchOption
                      "--optimizer disk what they leave of it, without it none");
   command.add_option("--activation-memory", options->activation_memory,
                      "with --plan auto: bytes of host memory that activations may take, of what "
-                     "pages leave; they are copied there and back beside the arithmetic");
+                     "pages leave; without it half of it. They are copied there and back beside "
+                     "the arithmetic");
   command.add_option("--disk-memory", options->disk_memory,
                      "bytes of disk for pages, without it none; and for --optimizer disk what "
                      "they leave of it, without it as many as there are");

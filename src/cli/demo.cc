@@ -201,7 +201,7 @@ int demo(const Options& o) {
         "context", "attention", "time", "workspace", "KV pages", "measured", "whole at once");
     const ModelConfig model = ModelDirectory::open(trained.saved).config();
     for (const ContextRow& row : {ContextRow{4096, 0}, {16384, 0}, {65536, 4096}})
-      show_context(model, row, config.training.chunk, *device);
+      show_context(model, row, *config.training.chunk, *device);
     fmt::print(
         "\n  measured: peak resident memory of the step.  whole at once: what the same step needs "
         "with the sequence\n"

@@ -74,16 +74,15 @@ TrainConfig config_of(const Options& o, const ConfigWords& words, const Target& 
     config.model.preset = o.preset;
     config.model.path = o.model;
     config.model.dtype = gpu ? "bf16" : "f32";
-    config.training.chunk = gpu ? 4096 : 1024;
     config.numerics = {o.numerics.compute, o.numerics.kv_gradient_dtype, o.numerics.determinism};
     config.attention = o.sparse;
     config.attention.kind = o.attention;
   }
   if (!o.chunk.empty()) config.training.chunk = parse_size(o.chunk, "--chunk");
-  if (config.training.chunk < config.training.page ||
-      config.training.chunk % config.training.page != 0)
-    throw Error(fmt::format("a chunk of {} tokens is not a multiple of the page of {}",
-                            config.training.chunk, config.training.page),
+  if (const std::optional<std::int64_t>& chunk = config.training.chunk;
+      chunk && (*chunk < config.training.page || *chunk % config.training.page != 0))
+    throw Error(fmt::format("a chunk of {} tokens is not a multiple of the page of {}", *chunk,
+                            config.training.page),
                 "give --chunk 4096, for instance");
   // Of another machine the memory is its own; of this one these are limits.
   if (o.machine.empty()) {
@@ -112,9 +111,8 @@ std::vector<std::int64_t> contexts_of(const Options& o, const TrainConfig& confi
     const std::optional<std::int64_t> longest =
         longest_context(config, *target.device, target.rates);
     if (!longest)
-      throw Error(
-          fmt::format("not even {} tokens fit on {}", config.training.chunk, target.rates.name),
-          "give --context for what to change, or choose a smaller model");
+      throw Error(fmt::format("not even one chunk fits on {}", target.rates.name),
+                  "give --context for what to change, or choose a smaller model");
     contexts.push_back(*longest);
   }
   if (contexts.empty() && config.training.context > 0) contexts = {config.training.context};
@@ -180,7 +178,9 @@ void add_plan(CLI::App& app, Action& action) {
                    "tokens of a sequence, several separated by commas: 64K,128K,1M")
       ->delimiter(',');
   command->add_flag("--longest", o->longest, "also the longest context that fits");
-  command->add_option("--chunk", o->chunk, "tokens of a chunk: 1024 on the CPU, 4096 on a GPU");
+  command->add_option(
+      "--chunk", o->chunk,
+      "tokens of a chunk; without it what is fastest, as training.chunk = \"auto\"");
   command->add_option("--attention", o->attention, "model: as the model says; or sparse")
       ->check(CLI::IsMember({"model", "sparse"}))
       ->capture_default_str();

@@ -16,6 +16,9 @@ namespace longstride {
 struct StepLimits : PageBudget {
   std::int64_t activations = 0;
 };
+// Of host memory that is for pages and activations, at most half is for activations: they save
+// time, and what else wants host memory (copies of checkpoints, other programs) should get some.
+inline std::int64_t activations_of(std::int64_t host) { return host / 2; }
 
 struct ChosenPlan {
   StepPlan plan;

@@ -34,7 +34,7 @@ struct DataConfig {
 
 struct TrainingConfig {
   std::int64_t context = 0;
-  std::int64_t chunk = 1024;
+  std::optional<std::int64_t> chunk;  // without a value: auto, until the run is planned
   std::int64_t page = 128;
   std::int64_t keep_chunks = 1;
   bool rebuild_feed_forward = false;
@@ -83,7 +83,7 @@ struct MemoryConfig {
   std::optional<std::int64_t> host, disk;  // for offloaded pages and state
   std::filesystem::path disk_path;
   std::string optimizer = "auto";    // moments and masters: "auto", "device", "host" or "disk"
-  std::string activations = "auto";  // "auto" or "recompute"
+  std::string activations = "auto";  // "auto", "device" or "recompute"
 };
 
 struct NumericsConfig {

@@ -51,10 +51,10 @@ void validate_data(const DataConfig& data) {
 }
 
 void validate_training(const TrainingConfig& training) {
-  if (training.chunk % training.page == 0) return;
-  const std::int64_t fitting = (training.chunk / training.page + 1) * training.page;
+  if (!training.chunk || *training.chunk % training.page == 0) return;
+  const std::int64_t fitting = (*training.chunk / training.page + 1) * training.page;
   throw Error(fmt::format("training.chunk ({}) is not a multiple of training.page ({})",
-                          training.chunk, training.page),
+                          *training.chunk, training.page),
               fmt::format("set training.chunk to {}, for example", fitting));
 }
 

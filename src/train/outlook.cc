@@ -20,9 +20,10 @@ struct Refusal {
 };
 
 // Why the run does not fit; nothing if it does. Completes a plan of shapes.
-std::optional<Refusal> refusal(RunPlan& plan, Device& device, const MachineRates& rates) {
+std::optional<Refusal> refusal(RunPlan& plan, Device& device, const MachineRates& rates,
+                               Effort effort) {
   try {
-    plan_memory(plan, device, rates);
+    plan_memory(plan, device, rates, effort);
     check_fits(plan);
     return std::nullopt;
   } catch (const Error& e) {
@@ -32,7 +33,7 @@ std::optional<Refusal> refusal(RunPlan& plan, Device& device, const MachineRates
 
 bool fits(const TrainConfig& config, Device& device, const MachineRates& rates) {
   RunPlan plan = plan_shapes(config, device);
-  return !refusal(plan, device, rates);
+  return !refusal(plan, device, rates, Effort::kFit);
 }
 
 // The same for a changed configuration, which may not suit the model.
@@ -68,11 +69,12 @@ std::vector<Remedy> all_remedies() {
   list.push_back(
       {[](TrainConfig& c) {
          const std::int64_t small = std::max<std::int64_t>(1024, c.training.page);
-         if (c.training.chunk <= small || small % c.training.page != 0) return false;
+         if (c.training.chunk.value_or(small) <= small || small % c.training.page != 0)
+           return false;
          c.training.chunk = small;
          return true;
        },
-       [](const TrainConfig& c) { return fmt::format("training.chunk = {}", c.training.chunk); }});
+       [](const TrainConfig& c) { return fmt::format("training.chunk = {}", *c.training.chunk); }});
   list.push_back(
       {[](TrainConfig& c) {
          if (c.attention.kind == "sparse" || !c.attention.layers.empty()) return false;
@@ -94,16 +96,15 @@ std::vector<Remedy> all_remedies() {
 std::vector<std::string> find_remedies(const TrainConfig& config, Device& device,
                                        const MachineRates& rates) {
   const std::vector<Remedy> remedies = all_remedies();
-  TrainConfig quick = config;
-  quick.memory.activations = "recompute";
+  TrainConfig all = config;
   for (const Remedy& r : remedies)
-    if (TrainConfig changed = quick; r.apply(changed) && would_fit(changed, device, rates))
+    if (TrainConfig changed = config; r.apply(changed) && would_fit(changed, device, rates))
       return {r.setting(changed)};
   std::vector<std::string> settings;
   for (const Remedy& r : remedies) {
-    if (!r.apply(quick)) continue;
-    settings.push_back(r.setting(quick));
-    if (would_fit(quick, device, rates)) return settings;
+    if (!r.apply(all)) continue;
+    settings.push_back(r.setting(all));
+    if (would_fit(all, device, rates)) return settings;
   }
   return {};
 }
@@ -163,10 +164,10 @@ std::optional<double> predict_training_step(const RunPlan& plan, const MachineRa
 Outlook make_outlook(const TrainConfig& config, Device& device, const MachineRates& rates) {
   Outlook outlook;
   outlook.plan = plan_shapes(config, device);
-  if (const auto refused = refusal(outlook.plan, device, rates)) {
+  if (const auto refused = refusal(outlook.plan, device, rates, Effort::kBest)) {
     outlook.problem = refused->problem;
     outlook.hint = refused->hint;
-    outlook.remedies = find_remedies(config, device, rates);
+    outlook.remedies = find_remedies(outlook.plan.config, device, rates);
     return outlook;
   }
   const RunPlan& plan = outlook.plan;
@@ -176,11 +177,27 @@ Outlook make_outlook(const TrainConfig& config, Device& device, const MachineRat
   return outlook;
 }
 
+namespace {
+
+// The chunk depends on the context: that of what fits with short ones is the one to search with.
+std::optional<std::int64_t> longest_with_auto(TrainConfig config, Device& device,
+                                              const MachineRates& rates) {
+  config.training.chunk = std::max<std::int64_t>(1024, config.training.page);
+  const std::optional<std::int64_t> longest = longest_context(config, device, rates);
+  if (!longest) return std::nullopt;
+  config.training.context = *longest;
+  config.training.chunk.reset();
+  config.training.chunk = plan_shapes(config, device).config.training.chunk;
+  return longest_context(config, device, rates);
+}
+
+}  // namespace
+
 std::optional<std::int64_t> longest_context(const TrainConfig& config, Device& device,
                                             const MachineRates& rates) {
+  if (!config.training.chunk) return longest_with_auto(config, device, rates);
   TrainConfig quick = config;
-  quick.memory.activations = "recompute";
-  const std::int64_t chunk = config.training.chunk;
+  const std::int64_t chunk = *config.training.chunk;
   const auto chunks_fit = [&](std::int64_t chunks) {
     quick.training.context = chunks * chunk;
     return fits(quick, device, rates);

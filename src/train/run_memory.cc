@@ -123,10 +123,11 @@ void retain_activations(RunPlan& plan, const Device& device, const PlannerOf& pl
                         const StepOptions& options, const PageBudget& away,
                         const MachineRates& rates) {
   RunNeeds& needs = plan.needs;
-  if (plan.config.memory.activations != "auto" || needs.total() > needs.available) return;
+  const std::string& activations = plan.config.memory.activations;
+  if (activations == "recompute" || needs.total() > needs.available) return;
   const std::int64_t others = needs.weights + needs.gradients + needs.optimizer,
                      left = needs.available - needs.total();
-  StepLimits limits{away};
+  StepLimits limits{away, activations == "auto" ? activations_of(away.host) : 0};
   // Other programs want memory too.
   limits.device = needs.available - others - (device.shares_host_memory() ? left / 2 : 0);
   ChosenPlan chosen =
@@ -166,7 +167,7 @@ StepOptions fit_step(RunPlan& plan, const Device& device, const PlannerOf& plann
     place_pages(plan, device, planner_of(options), budget);
     return plan.needs.total() <= plan.needs.available;
   };
-  const bool may_retain_less = plan.config.memory.activations == "auto";
+  const bool may_retain_less = plan.config.memory.activations != "recompute";
   if (may_retain_less)
     for (const Retention within : choices_within_episode(asked.within_episode)) {
       StepOptions options = asked;
@@ -183,7 +184,7 @@ StepOptions fit_step(RunPlan& plan, const Device& device, const PlannerOf& plann
 
 }  // namespace
 
-void plan_memory(RunPlan& plan, Device& device, const MachineRates& rates) {
+void plan_memory(RunPlan& plan, Device& device, const MachineRates& rates, Effort effort) {
   RunNeeds& needs = plan.needs;
   const ModelConfig& model = plan.model.config;
   const MemoryConfig& memory = plan.config.memory;
@@ -209,7 +210,8 @@ void plan_memory(RunPlan& plan, Device& device, const MachineRates& rates) {
     };
     const StepOptions options = fit_step(plan, device, planner_of, budget);
     budget.host = host_for_pages(plan, device);
-    retain_activations(plan, device, planner_of, options, budget, rates);
+    if (effort == Effort::kBest)
+      retain_activations(plan, device, planner_of, options, budget, rates);
   } else {
     relieve_device(plan, device);
   }

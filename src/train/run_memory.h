@@ -10,6 +10,9 @@
 
 namespace longstride {
 
+// kFit only finds out whether the run fits: quick, for searches.
+enum class Effort { kBest, kFit };
+
 // Fills `needs`, `step` and `state`; the rest of the plan must be complete. Throws Error if the
 // budgets contradict each other or pages fit nowhere.
 //
@@ -18,7 +21,8 @@ namespace longstride {
 // of both.
 //
 // `rates` decide which activations stay, and whether pages make room for them.
-void plan_memory(RunPlan& plan, Device& device, const MachineRates& rates);
+void plan_memory(RunPlan& plan, Device& device, const MachineRates& rates,
+                 Effort effort = Effort::kBest);
 
 // Device memory that a run may use: `wanted` (memory.gpu), at most what is free; without it, what
 // is free, less a reserve if the device has its own memory.

@@ -10,6 +10,7 @@
 #include "plan/allocator_model.h"
 #include "plan/this_machine.h"
 #include "tensor/dtype_words.h"
+#include "train/auto_chunk.h"
 #include "train/data_check.h"
 #include "train/run_memory.h"
 #include "train/same_run.h"
@@ -53,10 +54,16 @@ void plan_numerics(RunPlan& plan, Device& device) {
     log_warning(
         "[attention] has settings of sparse layers, and no layer is sparse: they have no "
         "effect without attention.kind = \"sparse\" or attention.layers");
+  const NumericsChoice choice{config.numerics.compute, config.numerics.determinism,
+                              config.numerics.kv_gradient_dtype, std::move(sparse)};
+  std::optional<std::int64_t>& chunk = plan.config.training.chunk;
+  if (!chunk && plan.resume) chunk = plan.resume->state.numerics.chunk_tokens;
+  if (!chunk)
+    chunk = auto_chunk({plan.model.config, plan.model.specs, choice, config.training.context,
+                        config.training.page},
+                       device);
   plan.numerics =
-      choose_numerics(device, plan.model.config, config.training.chunk, config.training.page,
-                      {config.numerics.compute, config.numerics.determinism,
-                       config.numerics.kv_gradient_dtype, std::move(sparse)});
+      choose_numerics(device, plan.model.config, *chunk, config.training.page, choice);
 }
 
 }  // namespace
@@ -130,7 +137,7 @@ void check_fits(const RunPlan& plan) {
         fmt::format("shorten training.context (now {}), make training.chunk smaller (now {}), set "
                     "training.keep_chunks to 1 and training.rebuild_feed_forward to true, allow "
                     "pages beyond the device by memory.host, {}or choose a smaller model",
-                    training.context, training.chunk,
+                    training.context, training.chunk.value_or(0),
                     plan.config.memory.optimizer == "device"
                         ? "set memory.optimizer to \"host\" or \"disk\", "
                         : ""));
@@ -227,7 +234,7 @@ std::string describe(const RunPlan& plan, const CorpusFacts* facts) {
                           plan.samples->samples_per_epoch()));
   if (facts != nullptr) describe_data(*facts, row);
   row("step", fmt::format("{} x {} tokens in chunks of {}, pages of {}", t.batch, t.context,
-                          std::min(t.chunk, t.context), t.page));
+                          std::min(*t.chunk, t.context), t.page));
   const double epochs = static_cast<double>(t.steps) * static_cast<double>(t.batch) /
                         static_cast<double>(plan.samples->samples_per_epoch());
   if (plan.numerics.sparse.any()) row("attention", describe_attention(plan.numerics.sparse));

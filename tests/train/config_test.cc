@@ -43,7 +43,7 @@ TEST(Config, Minimal) {
   EXPECT_EQ(config.model.preset, "tiny-llama");
   EXPECT_EQ(config.data.path, (std::vector<fs::path>{"base/tokens.bin"}));
   EXPECT_EQ(config.training.context, 4096);
-  EXPECT_EQ(config.training.chunk, 1024);
+  EXPECT_FALSE(config.training.chunk.has_value());  // auto
   EXPECT_EQ(config.training.page, 128);
   EXPECT_EQ(config.training.keep_chunks, 1);
   EXPECT_EQ(config.training.batch, 1);

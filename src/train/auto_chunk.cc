@@ -1,0 +1,82 @@
+#include "train/auto_chunk.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/error.h"
+#include "plan/machines.h"
+#include "plan/step_cost.h"
+#include "train/run_memory.h"
+
+namespace longstride {
+namespace {
+
+constexpr std::int64_t kShortest = 1024, kLongest = 16384, kLongestSparse = 4096;
+constexpr double kNoLoss = 1.01;
+
+std::int64_t rounded_to(std::int64_t chunk, std::int64_t page) {
+  return (chunk + page - 1) / page * page;
+}
+
+// By the name of a GPU or of a machine in the table. One that is not there is taken for an H100:
+// here only ratios matter.
+MachineRates known_rates(const std::string& name) {
+  if (const MachineRates* known = machine_with(name)) return *known;
+  const std::vector<std::string> names = machine_names();
+  return find_machine(std::ranges::find(names, name) != names.end() ? name : "h100");
+}
+
+// Seconds of a sequence with chunks of so many tokens; nothing if it does not fit.
+std::optional<double> seconds_with(std::int64_t chunk, const ChunkCase& run, Device& machine,
+                                   const MachineRates& rates) {
+  RunPlan plan;
+  plan.config.training.context = run.context;
+  plan.config.training.chunk = chunk;
+  plan.config.training.page = run.page;
+  plan.config.memory.activations = "device";  // how much the host could take is not known here
+  plan.model.config = run.model;
+  plan.model.specs = run.specs;
+  try {
+    plan.numerics = choose_numerics(machine, run.model, chunk, run.page, run.numerics);
+    plan_memory(plan, machine, rates);
+    check_fits(plan);
+    return predict_step(run.model, plan.numerics, *plan.step, rates).total();
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+std::int64_t auto_chunk(const ChunkCase& run, const Device& device) {
+  const std::int64_t shortest = rounded_to(kShortest, run.page);
+  if (device.runs_on() != DeviceKind::kCuda) return shortest;
+  const MachineRates rates = known_rates(device.name());
+  const AbsentMachine memory{
+      .device = device.name(),
+      .device_bytes = device.used_bytes() + device.available_bytes(),  // all it has
+      .host_bytes = std::int64_t{1} << 50};
+  const std::unique_ptr<Device> machine = make_shapes_device(DeviceKind::kCuda, memory);
+
+  std::vector<std::int64_t> chunks = {shortest};
+  const std::int64_t longest =
+      std::min(run.numerics.sparse.any() ? kLongestSparse : kLongest, run.context);
+  while (chunks.back() < longest)
+    chunks.push_back(rounded_to(2 * chunks.back(), run.page));
+  // Long ones take few plans and are mostly faster; once a shorter one is slower, the others are
+  // too.
+  std::optional<std::int64_t> best;
+  std::optional<double> least;
+  for (auto chunk = chunks.rbegin(); chunk != chunks.rend(); ++chunk) {
+    const std::optional<double> seconds = seconds_with(*chunk, run, *machine, rates);
+    if (!seconds) continue;
+    if (least && *seconds > kNoLoss * *least) break;
+    best = *chunk;
+    least = std::min(*seconds, least.value_or(*seconds));
+  }
+  return best.value_or(shortest);
+}
+
+}  // namespace longstride
