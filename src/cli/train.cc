@@ -17,6 +17,7 @@
 #include "cli/stop_signals.h"
 #include "plan/this_machine.h"
 #include "train/data_check.h"
+#include "train/describe_plan.h"
 #include "train/outlook.h"
 #include "train/output_check.h"
 #include "train/trainer.h"
@@ -75,13 +76,16 @@ int stopped(const Trainer& trainer) {
   return 128 + signal;
 }
 
-int run_training(const Options& options, RunPlan planned, Device& device, double plan_s,
+struct Planning {
+  double seconds = 0;                  // that it took
+  std::optional<double> step_seconds;  // predicted
+};
+
+int run_training(const Options& options, RunPlan planned, Device& device, const Planning& planning,
                  std::optional<Tracer>& tracer) {
   const StopSignals signals;
   ConsoleSink console;
   SaveSink saves;
-  const std::optional<double> predicted_s =
-      predict_training_step(planned, rates_of_this_machine(device));
   DataScan scan(planned);
   Trainer trainer(std::move(planned), device, {&console, &saves});
   const std::int64_t begin_step = trainer.completed_steps(),
@@ -89,7 +93,7 @@ int run_training(const Options& options, RunPlan planned, Device& device, double
   tell_beginning(trainer, options);
   if (tracer && begin_step >= steps)
     log_warning("trace: no step is left to run, so {} is not written", options.trace);
-  StartTimesSink start_times(trainer, plan_s);
+  StartTimesSink start_times(trainer, planning.seconds);
   RecordSink records(trainer.plan(), begin_step, console.lines());
   std::optional<TraceSink> trace;
   trainer.add_sink(start_times);
@@ -98,7 +102,7 @@ int run_training(const Options& options, RunPlan planned, Device& device, double
     trainer.add_sink(*trace);
   }
   trainer.add_sink(records);
-  PlannedSink planned_and_measured(device, predicted_s, trainer.plan().needs.total());
+  PlannedSink planned_and_measured(device, planning.step_seconds, trainer.plan().needs.total());
   trainer.add_sink(planned_and_measured);
 
   RunControl control;
@@ -122,12 +126,14 @@ int train(Options options, const std::vector<std::string>& extras) {
   const std::unique_ptr<Device> device = make_device(config.device.name);
   RunPlan plan = plan_run(config, *device,
                           find_resume_point(config.checkpoint.directory, options.resume_choice()));
+  const std::optional<double> step_seconds =
+      predict_training_step(plan, rates_of_this_machine(*device));
   if (options.dry_run) {
     const CorpusFacts facts = scan_data(plan);
-    log_text(describe(plan, &facts));
+    log_text(describe(plan, facts, step_seconds));
     check_data(plan, facts);
   } else {
-    log_text(describe(plan));
+    log_text(summarize(plan, step_seconds));
   }
   check_fits(plan);
   check_outputs(plan);
@@ -135,7 +141,8 @@ int train(Options options, const std::vector<std::string>& extras) {
     log_info("dry run: everything checks out, nothing was written");
     return 0;
   }
-  return run_training(options, std::move(plan), *device, seconds_since(begin), tracer);
+  return run_training(options, std::move(plan), *device, {seconds_since(begin), step_seconds},
+                      tracer);
 }
 
 }  // namespace

@@ -63,8 +63,7 @@ std::int64_t auto_chunk(const ChunkCase& run, const Device& device) {
   std::vector<std::int64_t> chunks = {shortest};
   const std::int64_t longest =
       std::min(run.numerics.sparse.any() ? kLongestSparse : kLongest, run.context);
-  while (chunks.back() < longest)
-    chunks.push_back(rounded_to(2 * chunks.back(), run.page));
+  while (chunks.back() < longest) chunks.push_back(rounded_to(2 * chunks.back(), run.page));
   // Long ones take few plans and are mostly faster; once a shorter one is slower, the others are
   // too.
   std::optional<std::int64_t> best;

@@ -90,7 +90,8 @@ const std::vector<ConfigKey>& table() {
       {"training", "context", Type::kSize, "Maximum tokens of a sequence.",
        LS_FIELD(training.context), count_from(2), kRequired},
       {"training", "chunk", Type::kSize,
-       "Tokens processed at a time; a multiple of the page. auto takes what is fastest by prediction "
+       "Tokens processed at a time; a multiple of the page. auto takes what is fastest by "
+       "prediction "
        "for the model, the context, the device's name and its total memory, and 1024 on a CPU; a "
        "resumed run keeps its chunk.",
        LS_FIELD(training.chunk), multiples_of(16, 1 << 30), kOptional, "auto"},
@@ -198,7 +199,8 @@ const std::vector<ConfigKey>& table() {
        LS_FIELD(memory.gpu), bytes_above_zero(), kOptional, "auto"},
       {"memory", "host", Type::kSize,
        "Bytes of host memory for offloaded pages and activations; optimizer state that may go to "
-       "disk gets what they leave. auto takes the free memory less a reserve, and none if the device is the CPU. "
+       "disk gets what they leave. auto takes the free memory less a reserve, and none if the "
+       "device is the CPU. "
        "Disk buffers may come on top.",
        LS_FIELD(memory.host), bytes(), kOptional, "auto"},
       {"memory", "disk", Type::kSize,
@@ -218,7 +220,8 @@ const std::vector<ConfigKey>& table() {
       {"memory", "activations", Type::kChoice,
        "Activations of earlier chunks, which the backward pass needs. auto: those that take "
        "longest to recompute stay on the device where it has room, or go to at most half of `host` "
-       "and back, if computing hides the copies; pages go to host memory where that saves time; and "
+       "and back, if computing hides the copies; pages go to host memory where that saves time; "
+       "and "
        "a chunk retains less for its own backward pass where that makes room. If device and host "
        "share their memory, activations take at most half of what is free. device: as auto, and "
        "none go to host memory. recompute: none are retained. The result is the same.",

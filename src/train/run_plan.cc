@@ -1,13 +1,11 @@
 #include "train/run_plan.h"
 
 #include <algorithm>
-#include <functional>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/sizes.h"
 #include "model/presets.h"
-#include "plan/allocator_model.h"
 #include "plan/this_machine.h"
 #include "tensor/dtype_words.h"
 #include "train/auto_chunk.h"
@@ -62,8 +60,7 @@ void plan_numerics(RunPlan& plan, Device& device) {
     chunk = auto_chunk({plan.model.config, plan.model.specs, choice, config.training.context,
                         config.training.page},
                        device);
-  plan.numerics =
-      choose_numerics(device, plan.model.config, *chunk, config.training.page, choice);
+  plan.numerics = choose_numerics(device, plan.model.config, *chunk, config.training.page, choice);
 }
 
 }  // namespace
@@ -167,110 +164,6 @@ void check_fits(const RunPlan& plan) {
         fmt::format("a save takes {} and checkpoint.directory {} has {} free", text(n.saves.bytes),
                     plan.config.checkpoint.directory.string(), text(*n.saves.available)),
         "name a disk with more room as checkpoint.directory, or free some there");
-}
-
-namespace {
-
-std::string describe_optimizer(const RunNeeds& n) {
-  if (n.optimizer_host + n.optimizer_disk == 0) return text(n.optimizer);
-  const std::string disk =
-      n.optimizer_disk > 0 ? fmt::format(" and {} on disk", text(n.optimizer_disk)) : "";
-  return fmt::format("{}: {} on the host{} pass through it", text(n.optimizer),
-                     text(n.optimizer_host), disk);
-}
-
-// With the proven gap, and beside it what an allocator at run time would take.
-std::string describe_workspace(const RunPlan& plan) {
-  const StepMemory& m = plan.needs.step;
-  const double least = static_cast<double>(std::max<std::int64_t>(1, m.workspace_bound));
-  std::string s = fmt::format("{}, {:.2f}% above the least possible", text(m.workspace),
-                              100 * (static_cast<double>(m.workspace) / least - 1));
-  if (plan.step) {
-    const AllocatorUse other = simulate_allocator(*plan.step);
-    s += fmt::format(" (a caching allocator: {}, {:.1f}% of it unused)", text(other.reserved),
-                     100 * other.fragmentation());
-  }
-  return s;
-}
-
-std::string describe_attention(const SparseLayers& sparse) {
-  const auto layers = std::count_if(sparse.budgets.begin(), sparse.budgets.end(),
-                                    [](std::int64_t b) { return b != SparseLayers::kNone; });
-  const Selection& s = sparse.selection;
-  return fmt::format(
-      "sparse in {} of {} layers: up to {} earlier pages ({} first, {} last), {} for a chunk",
-      layers, sparse.budgets.size(), sparse.most_pages(), s.sinks, s.recent, s.union_pages);
-}
-
-void describe_data(const CorpusFacts& facts,
-                   const std::function<void(const char*, const std::string&)>& row) {
-  row("documents", fmt::format("{}, the longest of {} tokens, the median of {}", facts.documents,
-                               facts.longest_document, facts.median_document));
-  const std::int64_t all = facts.targets + facts.masked;
-  row("targets",
-      fmt::format(
-          "{} an epoch, {:.1f}% are masked", facts.targets,
-          all == 0 ? 0.0 : 100.0 * static_cast<double>(facts.masked) / static_cast<double>(all)));
-  std::uint32_t largest = 0;
-  for (const FileFacts& file : facts.files) largest = std::max(largest, file.values.largest);
-  if (!facts.files.empty()) row("largest token", fmt::format("{}", largest));
-}
-
-}  // namespace
-
-std::string describe(const RunPlan& plan, const CorpusFacts* facts) {
-  const ModelConfig& m = plan.model.config;
-  const TrainingConfig& t = plan.config.training;
-  std::string s;
-  const auto row = [&](const char* name, const std::string& value) {
-    s += fmt::format("  {:<20} {}\n", name, value);
-  };
-  row("model",
-      fmt::format("{} from {}: {} parameters, {} layers, hidden {}", name_of(m.architecture),
-                  plan.model.directory ? plan.model.directory->path().string()
-                                       : plan.config.model.preset + " (random)",
-                  parameter_count(m), m.layers, m.hidden_size));
-  row("data", fmt::format("{} tokens, {} samples an epoch", plan.corpus->tokens(),
-                          plan.samples->samples_per_epoch()));
-  if (facts != nullptr) describe_data(*facts, row);
-  row("step", fmt::format("{} x {} tokens in chunks of {}, pages of {}", t.batch, t.context,
-                          std::min(*t.chunk, t.context), t.page));
-  const double epochs = static_cast<double>(t.steps) * static_cast<double>(t.batch) /
-                        static_cast<double>(plan.samples->samples_per_epoch());
-  if (plan.numerics.sparse.any()) row("attention", describe_attention(plan.numerics.sparse));
-  row("steps", fmt::format("{}, {:.{}f} epochs", t.steps, epochs, epochs < 1 ? 4 : 2));
-  row("kernels", fmt::format("{}, {}", plan.numerics.device, plan.numerics.kernels));
-  row("weights", text(plan.needs.weights));
-  row("gradients", text(plan.needs.gradients));
-  row("optimizer", describe_optimizer(plan.needs));
-  row("KV pages", text(plan.needs.step.kv_pages));
-  if (plan.needs.step_planned) {
-    row("KV gradient pages", text(plan.needs.step.kv_gradient_pages));
-    if (plan.needs.step.summaries > 0) row("page summaries", text(plan.needs.step.summaries));
-    if (plan.needs.step.retained > 0)
-      row("activations",
-          fmt::format("{} stay and save {:.4g} TFLOP of recomputation a sequence",
-                      text(plan.needs.step.retained), plan.needs.saved_flops * 1e-12));
-    row("workspace", describe_workspace(plan));
-  }
-  if (plan.needs.step.host_pages > 0) row("pages on the host", text(plan.needs.step.host_pages));
-  if (plan.needs.step.disk_pages > 0) row("pages on disk", text(plan.needs.step.disk_pages));
-  if (const StepMemory& step = plan.needs.step; step.host_activations + step.disk_activations > 0)
-    row("activations off it", fmt::format("{} on the host, {} on disk", text(step.host_activations),
-                                          text(step.disk_activations)));
-  row("together", fmt::format("{}{} of {} available", plan.needs.step_planned ? "" : "at least ",
-                              text(plan.needs.total()), text(plan.needs.available)));
-  if (plan.needs.host_total() > 0)
-    row("on the host", fmt::format("{} of {} available", text(plan.needs.host_total()),
-                                   text(plan.needs.host_available)));
-  if (plan.needs.disk_total() > 0)
-    row("on disk", fmt::format("{} of {} available", text(plan.needs.disk_total()),
-                               text(plan.needs.disk_available)));
-  if (plan.needs.saves.available)
-    row("a save",
-        fmt::format("{} of {} free in {}", text(plan.needs.saves.bytes),
-                    text(*plan.needs.saves.available), plan.config.checkpoint.directory.string()));
-  return s;
 }
 
 }  // namespace longstride

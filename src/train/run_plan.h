@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "data/corpus_scan.h"
 #include "data/sample_stream.h"
 #include "model/model_directory.h"
 #include "plan/machine_rates.h"
@@ -80,8 +79,5 @@ RunPlan plan_shapes(const TrainConfig& config, Device& device);
 // Throws Error with the numbers and what to change if the device, the host or the disk has too
 // little.
 void check_fits(const RunPlan& plan);
-// A table for the user: model, data, numerics, bytes by tenant. With `facts` (data_check.h), also
-// results of the full data scan: documents, targets.
-std::string describe(const RunPlan& plan, const CorpusFacts* facts = nullptr);
 
 }  // namespace longstride

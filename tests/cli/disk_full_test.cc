@@ -123,8 +123,7 @@ TEST(DiskFull, WhatAKilledSaveLeftIsNoReasonToRefuse) {
 TEST(DiskFull, ASaveIsAsLargeAsPlanned) {
   for (const char* dtype : {"f32", "bf16"}) {
     const RunDirectory run;
-    const std::string planned = std::string(dtype) == "f32" ? "a save               1.46 MiB"
-                                                            : "a save               1.70 MiB";
+    const std::string planned = std::string(dtype) == "f32" ? "a save 1.46 MiB" : "a save 1.70 MiB";
     ASSERT_TRUE(ended(run.train({"--training.steps=1", fmt::format("--model.dtype={}", dtype)}), 0,
                       {planned}));
     std::size_t bytes = 0;

@@ -120,6 +120,18 @@ TEST(Resume, TheStepsMayGrow) {
   EXPECT_TRUE(same_files(whole.contents("out/step-6"), grown.contents("out/step-6")));
 }
 
+// auto takes the chunk of the checkpoint, whatever it would take for a new run.
+TEST(Resume, AutoKeepsTheChunk) {
+  const RunDirectory whole, resumed;
+  ASSERT_TRUE(ended(whole.train(), 0, {"in chunks of 64,"}));
+  ASSERT_TRUE(ended(resumed.train({"--training.steps=3"}), 0));
+  ASSERT_TRUE(ended(resumed.train({"--training.chunk=auto", "--resume"}), 0,
+                    {"resuming after step 3", "in chunks of 64,"}));
+  EXPECT_TRUE(same_files(whole.contents("out/step-6"), resumed.contents("out/step-6")));
+  const RunDirectory fresh;
+  ASSERT_TRUE(ended(fresh.train({"--training.chunk=auto"}), 0, {"in chunks of 256,"}));  // all of it
+}
+
 // Stochastic rounding depends on the step's number, not on the steps of this process.
 TEST(Resume, StochasticRoundingGoesOn) {
   const std::string bf16 = "--numerics.kv_gradient_dtype=bf16";
