@@ -120,6 +120,7 @@ void measure(const StepBenchOptions& o, Engine& engine, std::optional<Tracer>& t
     const CpuTime before = cpu_time();
     const SequenceResult result = step();
     const CpuTime after = cpu_time();
+    if (i == 0) best.used_after_first = device.used_bytes();
     const double total =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (i > 0 && !traced && total >= best.total) continue;

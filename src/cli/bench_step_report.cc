@@ -105,6 +105,7 @@ OrderedJson memory_to_json(Engine& engine, const StepBenchResult& best) {
           {"peak_rss_is_of_the_step", best.own_peak},
           {"device_allocated", device.allocated_bytes()},
           {"device_used", device.used_bytes()},
+          {"device_used_after_first_run", best.used_after_first},
           {"step_bytes", step_bytes(engine, best)}};
 }
 

@@ -15,7 +15,8 @@ struct StepBenchResult {
   std::vector<std::int64_t> documents;  // where they begin
   std::int64_t context = 0;
   std::int64_t baseline_rss = 0, peak_rss = 0;
-  bool own_peak = false;  // the peak is that of the step alone
+  bool own_peak = false;              // the peak is that of the step alone
+  std::int64_t used_after_first = 0;  // bytes of the device, by its driver
   bool traced = false;
   double saved_flops = 0;  // of recomputation, by activations that stay
   NumericsRecord record;
