@@ -34,6 +34,7 @@ void ChunkRunner::begin_sequence(const SequenceLayout& layout, const SequenceInp
 }
 
 void ChunkRunner::run(const Task& task) {
+  if (task.kind == TaskKind::kRelease) return pages_.leave(task);  // its chunk may be done
   if (task.layer >= 0) use_fetched(chunk_of(task), task);
   if (task.fetches.empty()) return run_now(task);
   Moving next = fetch(task);
@@ -51,6 +52,8 @@ void ChunkRunner::run_now(const Task& task) {
       return head(task);
     case TaskKind::kLayerBackward:
       return layer_backward_task(task);
+    case TaskKind::kRelease:
+      return;
     case TaskKind::kEmbedBackward:
       return embed_backward(task);
   }

@@ -125,7 +125,7 @@ void KvStore::leave(const Task& task) {
   if (task.append) kv_.leave(appended_);
   if (task.freed.size() == 0) return;
   kv_.release(task.layer, task.freed);
-  gradients_.release(task.layer, task.freed);
+  if (is_backward(task)) gradients_.release(task.layer, task.freed);
 }
 
 void KvStore::release_all() {

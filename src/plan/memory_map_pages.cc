@@ -27,6 +27,7 @@ PageCounts count_pages(const TaskTimes& times, std::int64_t layers, std::int64_t
   std::vector<std::int64_t> first_accessed(static_cast<std::size_t>(layers), pages);
   times.for_tasks([&](const Task& task, double begin, double end) {
     if (task.append) counts.kv.add(begin, task.appended.size());
+    if (task.kind == TaskKind::kRelease) counts.kv.add(end, -task.freed.size());
     if (task.kind != TaskKind::kLayerBackward) return;
     std::int64_t& first = first_accessed[static_cast<std::size_t>(task.layer)];
     first = std::min(first, task.freed.end);

@@ -57,7 +57,11 @@ StepPlan read_plan_file(const std::filesystem::path& path, const ModelConfig& co
                     name, shapes.contains(name) ? shapes[name].dump() : "missing", here.dump()),
         "make a plan with the same model, context and chunk");
   }
-  return step_plan_from_json(json["plan"], path.string());
+  StepPlan plan = step_plan_from_json(json["plan"], path.string());
+  if (plan.trained != TrainedParts{})
+    throw Error(fmt::format("{}: the plan trains only a part of the parameters", path.string()),
+                "make a plan without model.train and model.freeze");
+  return plan;
 }
 
 bool begins_as_plan_file(std::string_view head) { return head.starts_with(kBegin); }

@@ -67,7 +67,7 @@ class Prediction {
       : rates_(rates),
         layout_(plan.layout()),
         schedule_(make_step_schedule(layout_, plan.schedule)),
-        counter_(config, numerics, layout_),
+        counter_(config, numerics, layout_, plan.trained),
         pages_(config, numerics, plan, layout_, schedule_),
         sizes_(config, numerics.compute),
         on_disk_(disk_share(plan)) {}
@@ -168,7 +168,7 @@ std::vector<double> task_seconds(const ModelConfig& config, const NumericsRecord
   check_type(numerics, rates);
   const SequenceLayout layout = plan.layout();
   const StepSchedule schedule = make_step_schedule(layout, plan.schedule);
-  const TaskCounter counter(config, numerics, layout);
+  const TaskCounter counter(config, numerics, layout, plan.trained);
   std::vector<double> seconds;
   for (const Episode& episode : schedule.episodes)
     for (const Task& task : episode.tasks)

@@ -78,6 +78,16 @@ ScheduleOptions schedule_options(const Device& runs_on, const ModelConfig& confi
           .wavefront = options.wavefront};
 }
 
+// Layers without a backward pass retain nothing, except the last one, whose output the head needs.
+void train_from(std::int64_t first, ScheduleOptions& schedule) {
+  schedule.first_trained_layer = first;
+  const std::size_t layers = schedule.windows.size();
+  first = std::min<std::int64_t>(first, std::ssize(schedule.windows) - 1);
+  for (std::vector<Retention>* list : {&schedule.across_episodes, &schedule.offloaded})
+    for (std::size_t i = 0; i < list->size(); ++i)
+      if (static_cast<std::int64_t>(i % layers) < first) (*list)[i] = {};
+}
+
 }  // namespace
 
 KvShape kv_shape(const ModelConfig& config, const NumericsRecord& numerics) {
@@ -134,7 +144,9 @@ StepPlanner::StepPlanner(const Device& runs_on, const ModelConfig& config,
   plan.max_tokens = options.max_tokens;
   plan.chunk_tokens = numerics.chunk_tokens;
   plan.page_tokens = numerics.page_tokens;
+  plan.trained = trained_parts(parameters, config.layers);
   plan.schedule = schedule_options(runs_on, config, numerics, options);
+  train_from(plan.trained.first_layer, plan.schedule);
   schedule_ = make_step_schedule(layout_, plan.schedule);
   place_episodes(runs_on, config, parameters, numerics);
   plan.memory.retained = plan.retained(config, shape_.dtype).bytes();

@@ -11,6 +11,7 @@
 #include "model/offloaded_activations.h"
 #include "model/parameter_specs.h"
 #include "model/retained_activations.h"
+#include "model/trainable.h"
 #include "pages/page_budget.h"
 #include "plan/placement.h"
 #include "schedule/numerics.h"
@@ -73,6 +74,7 @@ struct StepPlan {
   KvCapacity pages;
   ActivationCapacity activations;
   StepMemory memory;
+  TrainedParts trained;
 
   SequenceLayout layout() const { return {max_tokens, chunk_tokens, page_tokens, {0}}; }
   RetainedLayout retained(const ModelConfig& config, DType compute) const;

@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::array<std::string_view, kRetainedKinds> kRetainedNames = {
     "input", "q", "attention", "mid", "gate", "up"};
-constexpr std::array<std::string_view, 5> kTaskNames = {"embed", "layer forward", "head",
-                                                        "layer backward", "embed backward"};
+constexpr std::array<std::string_view, 6> kTaskNames = {
+    "embed", "layer forward", "head", "layer backward", "release", "embed backward"};
 
 template <std::size_t N>
 std::size_t index_of(const std::array<std::string_view, N>& names, const Json& json) {
@@ -123,11 +123,17 @@ OrderedJson schedule_to_json(const ScheduleOptions& s) {
   for (const Retention tensors : s.offloaded) offloaded.push_back(names_of(tensors));
   cut_fields(s.forward_cut, writing(forward));
   cut_fields(s.backward_cut, writing(backward));
-  return {{"windows", s.windows},         {"sparse", to_json(s.sparse)},
-          {"keep_chunks", s.keep_chunks}, {"within_episode", names_of(s.within_episode)},
-          {"across_episodes", across},    {"offloaded", offloaded},
-          {"forward_cut", forward},       {"backward_cut", backward},
-          {"packed", s.packed},           {"wavefront", s.wavefront}};
+  return {{"windows", s.windows},
+          {"sparse", to_json(s.sparse)},
+          {"keep_chunks", s.keep_chunks},
+          {"within_episode", names_of(s.within_episode)},
+          {"across_episodes", across},
+          {"offloaded", offloaded},
+          {"forward_cut", forward},
+          {"backward_cut", backward},
+          {"packed", s.packed},
+          {"wavefront", s.wavefront},
+          {"first_trained_layer", s.first_trained_layer}};
 }
 
 ScheduleOptions schedule_from(const Json& json) {
@@ -143,6 +149,7 @@ ScheduleOptions schedule_from(const Json& json) {
   cut_fields(s.backward_cut, reading(json.at("backward_cut")));
   json.at("packed").get_to(s.packed);
   json.at("wavefront").get_to(s.wavefront);
+  json.at("first_trained_layer").get_to(s.first_trained_layer);
   return s;
 }
 
@@ -208,6 +215,8 @@ OrderedJson to_json(const StepPlan& plan) {
           {"pages", pages},
           {"activations", activations},
           {"memory", memory},
+          {"trained_layers", plan.trained.layers},
+          {"trained_head", plan.trained.head},
           {"episodes", episodes}};
 }
 
@@ -228,6 +237,9 @@ StepPlan step_plan_from_json(const Json& json, const std::string& where) {
     for (std::size_t k = 0; k < plan.activations.size(); ++k)
       plan.activations[k] = offload_from(json.at("activations").at(k));
     memory_fields(plan.memory, reading(json.at("memory")));
+    json.at("trained_layers").get_to(plan.trained.layers);
+    json.at("trained_head").get_to(plan.trained.head);
+    plan.trained.first_layer = plan.schedule.first_trained_layer;
     for (const Json& episode : json.at("episodes")) plan.episodes.insert(episode_from(episode));
     return plan;
   } catch (const Json::exception& e) {

@@ -19,11 +19,12 @@ void add(TaskWork& work, double rows, double inner, double outer, double times =
   work.products[work.product_count++] = {rows, inner, outer, times};
 }
 
-// Both gradients of y [rows, outer] = x [rows, inner] W^T; that of W is added to in fp32.
-void add_backward(TaskWork& work, double rows, double inner, double outer) {
+// Both gradients of y [rows, outer] = x [rows, inner] W^T; that of W is added to in fp32, if it is
+// trained (or the share of such matrices that are).
+void add_backward(TaskWork& work, double rows, double inner, double outer, double trained) {
   add(work, rows, outer, inner);
-  add(work, outer, rows, inner);
-  work.gradient_sums += 2 * kF32 * inner * outer;
+  if (trained > 0) add(work, outer, rows, inner, trained);
+  work.gradient_sums += 2 * kF32 * inner * outer * trained;
 }
 
 // A task that only selects leaves q to the one that attends, without keys before their norm.
@@ -41,10 +42,11 @@ double causal_pairs(double n, double window) {
 }  // namespace
 
 TaskCounter::TaskCounter(const ModelConfig& config, const NumericsRecord& numerics,
-                         const SequenceLayout& layout)
+                         const SequenceLayout& layout, const TrainedParts& trained)
     : config_(config),
       numerics_(numerics),
       layout_(layout),
+      trained_(trained),
       D_(real(config.hidden_size)),
       Q_(real(config.query_heads * config.head_size)),
       K_(real(config.kv_heads * config.head_size)),
@@ -70,7 +72,10 @@ TaskWork TaskCounter::count(const Task& task) const {
     case TaskKind::kLayerBackward:
       backward(task, work);
       break;
+    case TaskKind::kRelease:
+      break;
     case TaskKind::kEmbedBackward:
+      if (trained_.first_layer > 0) break;
       work.memory = (bytes_ + 2 * kF32) * T * D_;
       break;
   }
@@ -118,13 +123,14 @@ void TaskCounter::forward(const Task& task, TaskWork& work) const {
 
 void TaskCounter::backward(const Task& task, TaskWork& work) const {
   const double T = real(layout_.chunk_size(task.chunk));
-  add_backward(work, T, F_, D_);
-  add_backward(work, T, D_, F_);
-  add_backward(work, T, D_, F_);
-  add_backward(work, T, Q_, D_);
-  add_backward(work, T, D_, Q_);
-  add_backward(work, T, D_, K_);
-  add_backward(work, T, D_, K_);
+  const double trained = trained_.of_layer(task.layer);
+  add_backward(work, T, F_, D_, trained);
+  add_backward(work, T, D_, F_, trained);
+  add_backward(work, T, D_, F_, trained);
+  add_backward(work, T, Q_, D_, trained);
+  add_backward(work, T, D_, Q_, trained);
+  add_backward(work, T, D_, K_, trained);
+  add_backward(work, T, D_, K_, trained);
   // SwiGLU again and its gradient; two norms again and their gradients.
   work.memory += bytes_ * T * (8 * F_ + 12 * D_);
   // dq is rotated back; the chunk's gradient pages become dk and dv.
@@ -140,8 +146,10 @@ void TaskCounter::head(double tokens, TaskWork& work) const {
                blocks = tokens / rows;
   add(work, rows, D_, V_, blocks);
   add(work, rows, V_, D_, blocks);
-  add(work, V_, rows, D_, blocks);
-  work.gradient_sums = 2 * kF32 * blocks * V_ * D_;
+  if (trained_.head) {
+    add(work, V_, rows, D_, blocks);
+    work.gradient_sums = 2 * kF32 * blocks * V_ * D_;
+  }
   // The logits twice, their gradient once; the final norm and its gradient.
   work.memory = bytes_ * tokens * (3 * V_ + 5 * D_);
 }

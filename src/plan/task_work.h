@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "model/config.h"
+#include "model/trainable.h"
 #include "schedule/layout.h"
 #include "schedule/numerics.h"
 #include "schedule/step_schedule.h"
@@ -49,7 +50,7 @@ struct TaskWork {
 class TaskCounter {
  public:
   TaskCounter(const ModelConfig& config, const NumericsRecord& numerics,
-              const SequenceLayout& layout);
+              const SequenceLayout& layout, const TrainedParts& trained);
   TaskWork count(const Task& task) const;
 
  private:
@@ -64,6 +65,7 @@ class TaskCounter {
   const ModelConfig& config_;
   const NumericsRecord& numerics_;
   const SequenceLayout& layout_;
+  const TrainedParts& trained_;
   // Hidden size, all query heads, all KV heads, feed-forward, vocabulary; bytes of an activation
   // and of an element of a gradient page.
   double D_, Q_, K_, F_, V_, bytes_, gradient_bytes_;

@@ -59,6 +59,8 @@ class Builder {
  private:
   using Segments = std::shared_ptr<const std::vector<KeySegment>>;
 
+  std::int64_t first_trained() const { return options_.first_trained_layer; }
+
   void begin(EpisodeKind kind, std::int64_t chunks) {
     result_.episodes.push_back({kind, chunks, {}});
   }
@@ -208,33 +210,38 @@ class Builder {
   void forward_kept(std::int64_t chunk) {
     add(TaskKind::kEmbed, chunk).output = true;
     for (std::int64_t layer = 0; layer < layers_; ++layer)
-      add_forward(chunk, layer,
-                  {.retains = options_.within_episode, .output = true, .append = true});
+      add_forward(chunk, layer, {.retains = within(layer), .output = true, .append = true});
   }
 
-  // Recomputes every layer's input and the last layer's output from what the first forward pass
-  // retained. Returns what each layer holds afterwards.
+  // What a forward pass retains for the backward pass of the same episode.
+  Retention within(std::int64_t layer) const {
+    return layer < first_trained() ? Retention() : options_.within_episode;
+  }
+
+  // Recomputes the input of every layer that has a backward pass, and the last layer's output, from
+  // what the first forward pass retained. Returns what each layer holds afterwards.
   std::vector<Retention> recompute(std::int64_t chunk) {
     std::vector<Retention> held;
     for (std::int64_t layer = 0; layer < layers_; ++layer) held.push_back(retained(chunk, layer));
     const auto has_input = [&](std::int64_t layer) {
       return held[static_cast<std::size_t>(layer)].has(Retained::kInput);
     };
-    add(TaskKind::kEmbed, chunk).output = !has_input(0);
-    for (std::int64_t layer = 0; layer < layers_; ++layer) {
+    std::int64_t lowest = std::min(first_trained(), layers_ - 1);  // that is computed again
+    while (lowest > 0 && !has_input(lowest)) --lowest;
+    add(TaskKind::kEmbed, chunk).output = !has_input(lowest);
+    for (std::int64_t layer = lowest; layer < layers_; ++layer) {
       const bool output = layer == layers_ - 1 || !has_input(layer + 1);
       if (!output && has_input(layer)) continue;
       Retention& now = held[static_cast<std::size_t>(layer)];
-      add_forward(chunk, layer,
-                  {.held = now, .retains = options_.within_episode, .output = output});
-      now = now | options_.within_episode;
+      add_forward(chunk, layer, {.held = now, .retains = within(layer), .output = output});
+      now = now | within(layer);
     }
     return held;
   }
 
   void backward(std::int64_t chunk, const std::vector<Retention>& held) {
     add(TaskKind::kHead, chunk);
-    for (std::int64_t layer = layers_ - 1; layer >= 0; --layer) {
+    for (std::int64_t layer = layers_ - 1; layer >= first_trained(); --layer) {
       const Retention now = held[static_cast<std::size_t>(layer)];
       if (now != Retention::all())
         add_forward(chunk, layer, {.held = now, .retains = Retention::all()});
@@ -254,7 +261,17 @@ class Builder {
       gradient_pages_ -= task.freed.size();
       kv_pages_ -= task.freed.size();
     }
+    release_below(chunk, first_trained());
     add(TaskKind::kEmbedBackward, chunk);
+  }
+
+  // Frees a chunk's pages of the layers below `end`.
+  void release_below(std::int64_t chunk, std::int64_t end) {
+    for (std::int64_t layer = end - 1; layer >= 0; --layer) {
+      Task& task = add(TaskKind::kRelease, chunk, layer);
+      task.freed = layout_.chunk_pages(chunk);
+      kv_pages_ -= task.freed.size();
+    }
   }
 
   // Saved activations come back one task before the first that finds them.
@@ -263,7 +280,9 @@ class Builder {
     std::vector<char> fetched(options_.windows.size());
     for (std::size_t i = 1; i < tasks.size(); ++i) {
       const std::int64_t layer = tasks[i].layer;
-      if (layer < 0 || std::exchange(fetched[static_cast<std::size_t>(layer)], true)) continue;
+      if (layer < 0 || tasks[i].kind == TaskKind::kRelease ||
+          std::exchange(fetched[static_cast<std::size_t>(layer)], true))
+        continue;
       tasks[i - 1].fetches = options_.saved(chunk, layer);
       if (!tasks[i - 1].fetches.empty()) tasks[i - 1].fetches_layer = layer;
     }
@@ -316,7 +335,8 @@ bool TaskShape::operator<(const TaskShape& other) const {
 EpisodeShape shape_of(const Episode& episode) {
   EpisodeShape shape;
   shape.reserve(episode.tasks.size());
-  for (const Task& task : episode.tasks)
+  for (const Task& task : episode.tasks) {
+    if (task.kind == TaskKind::kRelease) continue;
     shape.push_back({.kind = task.kind,
                      .chunk = task.chunk - episode.tasks.front().chunk,
                      .layer = task.layer,
@@ -332,6 +352,7 @@ EpisodeShape shape_of(const Episode& episode) {
                      .sparse = task.sparse,
                      .selects = task.selects,
                      .keys_too = task.keys_too});
+  }
   return shape;
 }
 
@@ -358,6 +379,9 @@ StepSchedule make_step_schedule(const SequenceLayout& layout, const ScheduleOpti
   LS_CHECK(options.keep_chunks >= 1, "keep_chunks {}", options.keep_chunks);
   LS_CHECK(!options.windows.empty(), "a model has layers");
   LS_CHECK(options.within_episode.has(Retained::kInput), "a layer's input is not kept");
+  LS_CHECK(options.first_trained_layer >= 0 &&
+               options.first_trained_layer <= std::ssize(options.windows),
+           "first trained layer {} of {}", options.first_trained_layer, options.windows.size());
   return Builder(layout, options).build();
 }
 

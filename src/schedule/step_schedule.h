@@ -23,6 +23,7 @@ enum class TaskKind : std::uint8_t {
   kHead,           // final norm, loss and their gradients
   kLayerBackward,  // one layer, from its retained activations; then frees the chunk's pages of this
                    // layer
+  kRelease,        // frees the chunk's pages of a layer that has no backward pass
   kEmbedBackward,
 };
 
@@ -50,7 +51,7 @@ struct Task {
   PageRun appended;  // pages that `append` creates
   PageSet visited;   // pages that attention reads, and in kLayerBackward adds gradients to
   std::int64_t most_visited = 0;  // `sparse`: the most pages of `visited` that are accessed
-  PageRun freed;                  // kLayerBackward: pages whose K, V and gradients are freed
+  PageRun freed;                  // pages whose K, V and gradients are freed
   // Segments of the visited keys, in the order of attention. Tasks share their lists.
   std::shared_ptr<const std::vector<KeySegment>> segments;
 
@@ -78,7 +79,8 @@ struct Episode {
   std::vector<Task> tasks;
 };
 
-// Everything about an episode's tasks that determines its workspace, except sizes.
+// Everything about an episode's tasks that determines its workspace, except sizes. Tasks that only
+// release pages do not.
 struct TaskShape {
   TaskKind kind = TaskKind::kEmbed;
   std::int64_t chunk = 0;  // relative to that of the episode's first task
@@ -116,6 +118,9 @@ struct ScheduleOptions {
   bool packed = false;
   SparseLayers sparse = {};  // these ignore their window
   bool wavefront = true;     // with sparse layers: chunks go forward in pairs
+  // Layers below have no backward pass and no gradient pages; if it is the number of layers, none
+  // has one.
+  std::int64_t first_trained_layer = 0;
 
   Retention retained(std::int64_t chunk, std::int64_t layer) const;
   Retention saved(std::int64_t chunk, std::int64_t layer) const;

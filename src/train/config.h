@@ -20,6 +20,8 @@ struct ModelSourceConfig {
   std::string preset;          // a built-in shape with random weights: exactly one of the two
   std::string dtype = "f32";   // of a preset's weights: "f32", "bf16" or "f16"
   std::int64_t window = 0;     // of every layer of a preset; 0: its own
+  // Globs over parameter names: what is trained (none: all), and what of it is not.
+  std::vector<std::string> train, freeze;
 };
 
 struct DataConfig {
@@ -51,6 +53,8 @@ struct OptimizerConfig {
   double epsilon = 1e-8;
   double weight_decay = 0.1;
   double clip_norm = 1.0;  // 0: off
+  // Of some parameters, as "glob=number"; the last one that matches counts.
+  std::vector<std::string> learning_rates, weight_decays;
 };
 
 struct ScheduleConfig {

@@ -67,6 +67,15 @@ const std::vector<ConfigKey>& table() {
        "Tokens that a query of a preset attends to, itself included; 0 uses the preset's own. A "
        "directory sets its own.",
        LS_FIELD(model.window), count_from(0)},
+      {"model", "train", Type::kTexts,
+       "Parameters to train, as globs over their Hugging Face names, for instance "
+       "`model.layers.2[4-7].*`; `*` also matches dots. The others are frozen: they have no "
+       "gradient and no optimizer state, and layers below the lowest trained one have no backward "
+       "pass.",
+       LS_FIELD(model.train), any(), kOptional, "all"},
+      {"model", "freeze", Type::kTexts,
+       "Likewise parameters that are not trained, though `train` names them.",
+       LS_FIELD(model.freeze), any(), kOptional, "none"},
       {"data", "path", Type::kPaths, "Token files; or, for text, files and directories of files.",
        LS_FIELD(data.path), any(), kRequired},
       {"data", "format", Type::kChoice,
@@ -165,6 +174,14 @@ const std::vector<ConfigKey>& table() {
       {"optimizer", "clip_norm", Type::kNumber,
        "Gradients are clipped to this global norm; 0 does not clip.", LS_FIELD(optimizer.clip_norm),
        at_least(0)},
+      {"optimizer", "learning_rates", Type::kTexts,
+       "Peak learning rates of some parameters, as `glob=number`, for instance "
+       "`lm_head.weight=1e-5`; the last one that matches counts. 0 freezes nothing: see "
+       "`model.freeze`.",
+       LS_FIELD(optimizer.learning_rates), any(), kOptional, "none"},
+      {"optimizer", "weight_decays", Type::kTexts,
+       "Likewise weight decays. Without one, norms and biases have none.",
+       LS_FIELD(optimizer.weight_decays), any(), kOptional, "none"},
       {"schedule", "kind", Type::kChoice, "How the learning rate decays after the warm-up.",
        LS_FIELD(schedule.kind), one_of({"cosine", "linear", "constant"})},
       {"schedule", "warmup_steps", Type::kInteger,

@@ -85,11 +85,12 @@ void Optimizer::update(const ParameterSet& gradients, double learning_rate, doub
     args.v = segment.column(kSecondMoment);
     args.master = has_masters_ ? segment.column(kMaster) : weight;
     if (has_masters_) args.weight = weight;
-    args.lr = learning_rate;
+    const ParameterSpec& spec = weights_.specs()[i];
+    args.lr = learning_rate * spec.rate;
     args.beta1 = options_.beta1;
     args.beta2 = options_.beta2;
     args.eps = options_.epsilon;
-    args.weight_decay = weights_.specs()[i].decay ? options_.weight_decay : 0.0;
+    args.weight_decay = spec.weight_decay.value_or(spec.decay ? options_.weight_decay : 0.0);
     args.grad_scale = gradient_scale;
     args.step = step;
     ops::adamw(weights_.device().stream(), args);

@@ -9,6 +9,7 @@
 #include "plan/this_machine.h"
 #include "tensor/dtype_words.h"
 #include "train/auto_chunk.h"
+#include "train/chosen_parameters.h"
 #include "train/data_check.h"
 #include "train/run_memory.h"
 #include "train/same_run.h"
@@ -69,6 +70,7 @@ RunPlan plan_shapes(const TrainConfig& config, Device& device) {
   RunPlan plan;
   plan.config = config;
   plan.model = open_model_source(config.model);
+  choose_parameters(config, plan.model.specs);
   plan_numerics(plan, device);
   return plan;
 }
@@ -77,6 +79,7 @@ RunPlan plan_run(const TrainConfig& config, Device& device, std::optional<Resume
   RunPlan plan;
   plan.config = config;
   plan.model = resume ? open_model_source(resume->directory) : open_model_source(config.model);
+  choose_parameters(config, plan.model.specs);
   plan.resume = std::move(resume);
   plan_numerics(plan, device);
   const ModelConfig& model = plan.model.config;

@@ -17,7 +17,8 @@ namespace {
 // Settings that decide what the run computes.
 constexpr std::pair<const char*, const char*> kFixedKeys[] = {
     {"model", "preset"},         {"model", "dtype"},
-    {"model", "window"},         {"data", "format"},
+    {"model", "window"},         {"model", "train"},
+    {"model", "freeze"},         {"data", "format"},
     {"data", "document_token"},  {"data", "pack"},
     {"data", "shuffle"},         {"training", "context"},
     {"training", "chunk"},       {"training", "page"},

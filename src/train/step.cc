@@ -38,7 +38,7 @@ class PhaseClock {
 
 bool is_backward(TaskKind kind) {
   return kind == TaskKind::kHead || kind == TaskKind::kLayerBackward ||
-         kind == TaskKind::kEmbedBackward;
+         kind == TaskKind::kRelease || kind == TaskKind::kEmbedBackward;
 }
 
 // Arithmetic of a task, up to a factor: products of the layer, and attention by visited keys.

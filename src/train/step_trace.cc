@@ -26,6 +26,8 @@ const char* name_of(TaskKind kind, bool again) {
       return "head";
     case TaskKind::kLayerBackward:
       return "backward";
+    case TaskKind::kRelease:
+      return "release pages";
     case TaskKind::kEmbedBackward:
       return "embed backward";
   }

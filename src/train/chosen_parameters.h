@@ -1,0 +1,16 @@
+// What a configuration says about single parameters: which are trained, at which rate, with which
+// decay.
+#pragma once
+
+#include <vector>
+
+#include "model/parameter_specs.h"
+#include "train/config.h"
+
+namespace longstride {
+
+// Applies model.train, model.freeze, optimizer.learning_rates and optimizer.weight_decays. Throws
+// Error for an entry of another form, a glob that matches nothing, and if nothing is left to train.
+void choose_parameters(const TrainConfig& config, std::vector<ParameterSpec>& specs);
+
+}  // namespace longstride
