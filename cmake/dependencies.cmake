@@ -28,8 +28,9 @@ add_library(ls_openblas INTERFACE)
 target_include_directories(ls_openblas SYSTEM INTERFACE ${OPENBLAS_INCLUDE})
 target_link_libraries(ls_openblas INTERFACE ${OPENBLAS_LIBRARY} Threads::Threads)
 
-# CBC solves the mixed-integer programs of placement (src/plan/storage_program.cc). Of LAPACK it uses what OpenBLAS has
-# in C, so Fortran's runtime stays out; zlib and bzip2 are for its files, which nobody writes.
+# CBC solves the mixed-integer programs of placement (src/plan/storage_program.cc), its CLP the linear ones of retention
+# (src/plan/retention_program.cc). Of LAPACK it uses what OpenBLAS has in C, so Fortran's runtime stays out; zlib and
+# bzip2 are for its files, which nobody writes.
 find_path(CBC_INCLUDE coin/CbcModel.hpp REQUIRED)
 add_library(ls_cbc INTERFACE)
 target_include_directories(ls_cbc SYSTEM INTERFACE ${CBC_INCLUDE})

@@ -1,13 +1,18 @@
-// Which activations of recomputed chunks are retained, given the memory that is left for them:
-// those first that take the longest to recompute per byte, on the device and then in host memory.
-// The tensors of a layer save time independently of each other, and each is tiny beside the memory,
-// so that is nearly the best choice.
+// Which activations of recomputed chunks are retained, given the memory that is left for them on
+// the device and in host memory. Those on the host must be copied beside the arithmetic of their
+// own chunk and layer, so it suits places whose arithmetic is long; the device takes what cannot be
+// hidden.
+//
+// Two choices are made, and the better one is taken: what takes longest to recompute per byte
+// first, on the device and then in host memory; and the solution of a linear program
+// (plan/retention_program.h).
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "model/config.h"
+#include "plan/retention_program.h"
 #include "schedule/layout.h"
 #include "schedule/numerics.h"
 #include "schedule/retention.h"
@@ -27,21 +32,23 @@ struct RecomputeRates {
 // and more arithmetic.
 std::vector<Retention> choices_within_episode(Retention most);
 
-// Bytes for activations.
-struct RetentionRoom {
-  std::int64_t device = 0, host = 0;
-};
-
 struct RetentionChoice {
   std::vector<Retention> across_episodes, offloaded;  // as in ScheduleOptions
   std::int64_t bytes = 0, host_bytes = 0;
   double saved_flops = 0, saved_seconds = 0;  // of recomputation
+  double most_seconds = 0;                    // proven: no choice saves more
 };
 
 // For a sequence of one document. The last `keep_chunks` chunks are not recomputed and need
-// nothing.
+// nothing, and layers below the first trained one are not recomputed if its input is retained. For
+// up to 32 places, (chunk, layer), with host memory the choice is the best one, if the
+// search for it comes to an end; else it is within a few places of it, and more room saves more but
+// for so much. There is no program without host memory, where the greedy choice is within one
+// tensor of the bound, nor with more than 600 different places (300 chunks without windows): it
+// would take too long.
 RetentionChoice choose_retention(const ModelConfig& config, const NumericsRecord& numerics,
                                  const SequenceLayout& layout, std::int64_t keep_chunks,
-                                 const RetentionRoom& room, const RecomputeRates& rates);
+                                 const RetentionRoom& room, const RecomputeRates& rates,
+                                 std::int64_t first_trained_layer = 0);
 
 }  // namespace longstride

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include "model/presets.h"
+#include <chrono>
+
 #include "plan/step_plan.h"
+#include "tests/plan/retention_cases.h"
 
 namespace longstride {
 namespace {
@@ -60,6 +62,93 @@ TEST(RetentionChoice, KeptChunksNeedNothing) {
   const ModelConfig config = find_preset("qwen2.5-7b");
   EXPECT_EQ(std::ssize(choose(1 << 30, 4).across_episodes), 28 * config.layers);
   EXPECT_EQ(choose(1 << 30, 100).bytes, 0);
+}
+
+constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+
+TEST(RetentionChoice, OfFewPlacesIsTheBest) {
+  std::mt19937 random(3);
+  for (int i = 0; i < 200; ++i) {
+    SCOPED_TRACE(i);
+    const RetentionCase c = i % 2 == 0 ? random_case(random, 1, 2) : random_case(random, 2, 1);
+    const RetentionChoice choice = c.choose();
+    expect_sound(c, choice);
+    const std::vector<CaseTensor> tensors = tensors_of(c);
+    std::vector<std::int64_t> hidden = hidden_of(tensors, c.rates.copies);
+    const double best = best_seconds(tensors, hidden, c.room);
+    EXPECT_NEAR(choice.saved_seconds, best, 1e-8 * best);
+    EXPECT_LE(choice.most_seconds, best * (1 + 1e-6));
+  }
+}
+
+TEST(RetentionChoice, IsNeverWorseThanGreedy) {
+  std::mt19937 random(5);
+  for (int i = 0; i < 150; ++i) {
+    SCOPED_TRACE(i);
+    const RetentionCase c = random_case(random, 1 + i % 9, 1 + i / 5);
+    const RetentionChoice choice = c.choose();
+    expect_sound(c, choice);
+    const std::vector<CaseTensor> tensors = tensors_of(c);
+    const double greedy = greedy_seconds(tensors, hidden_of(tensors, c.rates.copies), c.room);
+    EXPECT_GE(choice.saved_seconds, greedy * (1 - 1e-9));
+  }
+}
+
+// Near the bound, never below greedy, and no less with more room.
+TEST(RetentionChoice, OfRealShapesIsNearTheBound) {
+  double largest_gain = 0;
+  for (const std::int64_t context : {64, 128, 256, 1024})
+    for (const std::int64_t device : {0, 5, 20, 40, 60, 100}) {
+      double less_room = 0;
+      for (const std::int64_t host : {0, 1, 5, 20, 40, 60, 100, 2000}) {
+        SCOPED_TRACE(fmt::format("{}K, {} and {} GiB", context, device, host));
+        const RetentionCase c = case_of_7b(context << 10, {device * kGiB, host * kGiB});
+        const RetentionChoice choice = c.choose();
+        expect_sound(c, choice);
+        EXPECT_GE(choice.saved_seconds, 0.999 * choice.most_seconds);
+        EXPECT_GE(choice.saved_seconds, less_room * (1 - 3e-4)) << "but for rounding";
+        less_room = choice.saved_seconds;
+        const std::vector<CaseTensor> tensors = tensors_of(c);
+        const double greedy = greedy_seconds(tensors, hidden_of(tensors, c.rates.copies), c.room);
+        EXPECT_GE(choice.saved_seconds, greedy * (1 - 1e-9));
+        largest_gain = std::max(largest_gain, choice.saved_seconds - greedy);
+      }
+    }
+  EXPECT_GT(largest_gain, 0.1);
+}
+
+TEST(RetentionChoice, OfFewPlacesSavesNoLessWithMoreRoom) {
+  std::mt19937 random(9);
+  for (int i = 0; i < 20; ++i) {
+    RetentionCase c = random_case(random, 2, 2);
+    const RetentionRoom most = c.room;
+    double saved_before = 0;
+    for (int part = 1; part <= 20; ++part) {
+      c.room = {most.device * part / 20, most.host * part / 20};
+      const double saved = c.choose().saved_seconds;
+      EXPECT_GE(saved, saved_before * (1 - 1e-9));
+      saved_before = saved;
+    }
+  }
+}
+
+TEST(RetentionChoice, IsTheSameEveryTime) {
+  const RetentionCase c = case_of_7b(64 << 10, {60 * kGiB, 40 * kGiB});
+  const RetentionChoice one = c.choose(), other = c.choose();
+  EXPECT_EQ(one.across_episodes, other.across_episodes);
+  EXPECT_EQ(one.offloaded, other.offloaded);
+  EXPECT_EQ(one.saved_seconds, other.saved_seconds);
+}
+
+// About 10 ms on an idle machine; `longstride plan` makes up to twenty such choices.
+TEST(RetentionChoice, OfAMillionTokensIsQuick) {
+  RetentionCase c = case_of_7b(1 << 20, {60 * kGiB, 400 * kGiB});
+  c.rates.copies = 10e9;  // greedy is far from the bound
+  const auto begin = std::chrono::steady_clock::now();
+  const RetentionChoice choice = c.choose();
+  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+  EXPECT_LT(time.count(), 1.0);
+  EXPECT_GE(choice.saved_seconds, 0.9999 * choice.most_seconds);
 }
 
 }  // namespace
