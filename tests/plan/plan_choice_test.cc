@@ -6,6 +6,7 @@
 #include "device/device.h"
 #include "model/presets.h"
 #include "plan/machines.h"
+#include "plan/step_cost.h"
 #include "tests/data/temp_directory.h"
 
 namespace longstride {
@@ -127,8 +128,8 @@ TEST_F(ChoosePlan, NoPageGoesToDiskForActivations) {
   EXPECT_EQ(chosen.plan.memory.disk_pages, 0);
 }
 
-// Sparse layers keep no gradients on disk. Where host memory has no room for all of them, pages that
-// only stream do not fit, and those that stay still do.
+// Sparse layers keep no gradients on disk. Where host memory has no room for all of them, pages
+// that only stream do not fit, and those that stay still do.
 TEST_F(ChoosePlan, GradientsOfSparsePagesThatTheHostCannotHoldStay) {
   sparse_ = true;
   const StepMemory all = plain().memory;
@@ -146,6 +147,29 @@ TEST_F(ChoosePlan, ActivationsComeBeforePagesThatStreamAnyway) {
   const ChosenPlan chosen = choose(all.total() - all.kv_gradient_pages / 2, 100 * kGiB);
   EXPECT_GT(chosen.retention.bytes, 0);
   EXPECT_LE(chosen.plan.memory.total(), all.total() - all.kv_gradient_pages / 2);
+}
+
+// Half of the layers frozen: less to keep, less to compute, and no more memory than allowed.
+TEST_F(ChoosePlan, FrozenLayersTakeLessTime) {
+  const std::int64_t device = plain().memory.total() + kGiB;
+  const auto seconds = [&](const ChosenPlan& chosen) {
+    MachineRates r = rates();
+    r.compute = DType::kF32;
+    return predict_step(config_, numerics(), chosen.plan, r).total();
+  };
+  const ChosenPlan all = choose(device, 0);
+  for (ParameterSpec& spec : specs_)
+    spec.trainable = spec.place.layer < 0 ? spec.place.at_top == &ModelParameters::final_norm
+                                          : spec.place.layer >= config_.layers / 2;
+  const ChosenPlan upper = choose(device, 0);
+  for (ParameterSpec& spec : specs_)
+    spec.trainable = spec.place.at_top == &ModelParameters::final_norm;
+  const ChosenPlan top = choose(device, 0);
+  EXPECT_LE(upper.plan.memory.total(), device);
+  EXPECT_LT(upper.plan.memory.kv_gradient_pages, all.plan.memory.kv_gradient_pages);
+  EXPECT_LT(seconds(upper), 0.8 * seconds(all));
+  EXPECT_LT(seconds(top), 0.7 * seconds(upper));
+  EXPECT_EQ(top.plan.memory.kv_gradient_pages, 0);
 }
 
 TEST_F(ChoosePlan, TooLittleIsRefused) {

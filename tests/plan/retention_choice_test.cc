@@ -42,6 +42,23 @@ TEST(RetentionChoice, TakesWhatItMayAndSavesMoreWithMore) {
   }
 }
 
+// The input of the lowest trained layer saves all layers below, which need nothing else.
+TEST(RetentionChoice, TheLowestTrainedLayersInputComesFirst) {
+  const ModelConfig config = find_preset("qwen2.5-7b");
+  const SequenceLayout layout{kContext, kChunk, 128, {0}};
+  for (const std::int64_t first : {std::int64_t{14}, config.layers}) {
+    const RetentionChoice choice = choose_retention(
+        config, record(), layout, 1, {std::int64_t{2} << 30, std::int64_t{1} << 30}, {}, first);
+    const std::int64_t lowest = std::min(first, config.layers - 1);
+    for (std::size_t i = 0; i < choice.across_episodes.size(); ++i) {
+      const std::int64_t layer = static_cast<std::int64_t>(i) % config.layers;
+      const Retention here = choice.across_episodes[i] | choice.offloaded[i];
+      if (layer == lowest) EXPECT_TRUE(here.has(Retained::kInput)) << i;
+      if (layer < lowest) EXPECT_TRUE(here.empty()) << i;
+    }
+  }
+}
+
 // The attention of late chunks takes longest to recompute, then the products whose results are
 // narrow.
 TEST(RetentionChoice, TakesTheBestFirst) {
