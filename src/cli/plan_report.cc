@@ -140,9 +140,7 @@ MemoryMapInput map_input(const PlanReport& report, const Outlook& o) {
   };
   add(input.device, "optimizer", n.optimizer);
   add(input.host, "optimizer", n.optimizer_host);
-  add(input.host, "activations", n.step.host_activations);
   add(input.disk, "optimizer", n.optimizer_disk);
-  add(input.disk, "activations", n.step.disk_activations);
   return input;
 }
 

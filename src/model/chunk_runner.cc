@@ -1,6 +1,7 @@
 #include "model/chunk_runner.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "model/head.h"
@@ -9,6 +10,13 @@
 #include "tensor/stochastic_round.h"
 
 namespace longstride {
+namespace {
+
+// Of tensors that come back, so that a picture of the workspace can tell them from others.
+constexpr std::array<const char*, kRetainedKinds> kFetchedNames = {
+    "fetched input", "fetched q", "fetched attention", "fetched mid", "fetched gate", "fetched up"};
+
+}  // namespace
 
 void ChunkRunner::reserve(const SequenceLayout& layout) {
   visits_.reserve(layout);
@@ -161,8 +169,10 @@ ChunkRunner::Moving ChunkRunner::fetch(const Task& task) {
   Moving moving{.layer = task.fetches_layer};
   for_activations(
       sizes_, T,
-      [&](Retained which, const char* name, const auto& member, DType dtype, const Shape& shape) {
-        if (task.fetches.has(which)) member(moving.tensors) = workspace_.take(name, dtype, shape);
+      [&](Retained which, const char*, const auto& member, DType dtype, const Shape& shape) {
+        if (!task.fetches.has(which)) return;
+        const char* name = kFetchedNames[static_cast<std::size_t>(which)];
+        member(moving.tensors) = workspace_.take(name, dtype, shape);
       });
   if (context_.offloaded != nullptr)
     moving.fence =

@@ -124,6 +124,7 @@ MemoryMap make_memory_map(const StepPlan& plan, const MemoryMapInput& input) {
   map.available = input.available;
   map.shown = shown_bytes(map.used(), map.available);
   add_pages(map, plan, times, input);
+  add_swapped(map, plan, times, input);
   add_retained(map, plan, times, input);
   add_workspace(map, plan, times);
   return map;

@@ -24,7 +24,7 @@ struct MemoryMapInput {
   ModelConfig config;
   DType compute = DType::kF32;            // of activations, as in the plan's numerics record
   std::vector<NamedBytes> device;         // there all the time: weights, gradients, optimizer
-  std::vector<NamedBytes> host, disk;     // likewise; the plan's own pages are added
+  std::vector<NamedBytes> host, disk;     // likewise; the plan's pages and activations are added
   std::int64_t available = 0;             // on the device, for everything; 0: not known
   std::vector<double> task_seconds = {};  // of all tasks in order; empty: every task counts 1
 };
@@ -36,6 +36,8 @@ enum class MapPart : std::uint8_t {
   kKvGradients,
   kSummaries,
   kDiskBuffers,
+  kLeaving,   // activations in the workspace, while they are copied off the device
+  kLanding,   // those that come back, until their backward pass has used them
   kRetained,  // the tenants that hold the tensors below
   kWorkspace,
   kInput,  // tensors: the kinds of Retained, in its order
@@ -65,6 +67,7 @@ struct MapRect {
   std::int64_t address = 0, bytes = 0;
   double begin = 0, end = 0;
   std::string label;
+  bool fetched = false;  // a tensor of the workspace that comes from host memory or disk
 };
 
 // `bytes` from `begin` to the next level, or to the end of the step.
@@ -80,11 +83,11 @@ struct MapFill {
   std::vector<MapLevel> levels;  // begin ascends, from 0
 };
 
-// Bytes in host memory or on disk.
+// Bytes over time, without addresses.
 struct MapLane {
   std::string name;
   MapPart part = MapPart::kFixed;
-  std::int64_t bytes = 0;  // reserved
+  std::int64_t bytes = 0;  // reserved; the most at once of what is on its way
   std::vector<MapLevel> levels;
 };
 
@@ -117,6 +120,9 @@ struct MemoryMap {
   // address in use of episodes that are too narrow to show their tensors.
   std::vector<MapFill> fills;
   std::vector<MapRect> rects;
+  // Activations on their way, as part of the workspace: leaving in forward passes, landing in
+  // backward passes. Empty if none leaves the device.
+  std::vector<MapLane> moving;
   std::vector<MapLane> host, disk;    // from the bottom; empty if nothing is there
   std::vector<MapCloseUp> close_ups;  // one of each kind of episode
 
@@ -127,6 +133,8 @@ struct MemoryMap {
 
 // Pages: those alive, up to what the device holds; the others are in host memory and, when that is
 // full, on disk. Which pages these are is decided as they are accessed, and not shown.
+// Swapped activations: in host memory or on disk from the end of the task that saves them to the
+// end of the one that fetches them.
 // Retained activations: where they lie; tensors of a chunk that are too small to see are sorted by
 // kind and merged.
 // Workspace: events of an episode's trace are spread evenly over its forward pass, and over its

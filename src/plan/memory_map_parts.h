@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -56,6 +57,13 @@ inline std::int64_t row_bytes(std::int64_t bytes) {
 std::vector<MapLevel> simplified(const std::vector<MapLevel>& levels, double end,
                                  std::int64_t most = 1200);
 
+// What the tensors of Retained are called, and their part.
+inline constexpr std::array<const char*, kRetainedKinds> kTensorNames = {
+    "input", "q", "attention", "mid", "gate", "up"};
+inline MapPart part_of_kind(int kind) {
+  return static_cast<MapPart>(static_cast<int>(MapPart::kInput) + kind);
+}
+
 MapPhaseKind phase_of(EpisodeKind kind);
 const MapTenant* find_tenant(const MemoryMap& map, MapPart part);
 
@@ -63,6 +71,8 @@ void add_pages(MemoryMap& map, const StepPlan& plan, const TaskTimes& times,
                const MemoryMapInput& input);
 void add_retained(MemoryMap& map, const StepPlan& plan, const TaskTimes& times,
                   const MemoryMapInput& input);
+void add_swapped(MemoryMap& map, const StepPlan& plan, const TaskTimes& times,
+                 const MemoryMapInput& input);
 void add_workspace(MemoryMap& map, const StepPlan& plan, const TaskTimes& times);
 
 }  // namespace longstride

@@ -10,11 +10,6 @@ namespace {
 
 constexpr std::int64_t kMostRects = 2000;
 
-MapPart part_of(int kind) { return static_cast<MapPart>(static_cast<int>(MapPart::kInput) + kind); }
-
-constexpr std::array<const char*, kRetainedKinds> kNames = {"input", "q",    "attention",
-                                                            "mid",   "gate", "up"};
-
 // A run of tensors of one kind, of consecutive layers or chunks.
 struct Slot {
   int kind = 0;
@@ -34,7 +29,7 @@ struct Slot {
       return first == last ? fmt::format("{} {}", what, first)
                            : fmt::format("{}s {} to {}", what, first, last);
     };
-    return fmt::format("{}, {}", kNames[static_cast<std::size_t>(kind)],
+    return fmt::format("{}, {}", kTensorNames[static_cast<std::size_t>(kind)],
                        chunk == last_chunk
                            ? fmt::format("chunk {}, {}", chunk, range("layer", layer, last_layer))
                            : range("chunk", chunk, last_chunk));
@@ -171,7 +166,7 @@ void add_retained(MemoryMap& map, const StepPlan& plan, const TaskTimes& times,
   }
   for (const Slot& slot : slots)
     map.rects.push_back(
-        {part_of(slot.kind), slot.address, slot.bytes, slot.begin, slot.end, slot.label()});
+        {part_of_kind(slot.kind), slot.address, slot.bytes, slot.begin, slot.end, slot.label()});
 }
 
 }  // namespace longstride

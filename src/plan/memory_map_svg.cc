@@ -18,7 +18,8 @@ using svg::Frame;
 
 constexpr double kWidth = 1240, kMargin = 24, kLeft = 80, kPlotWidth = 820;
 constexpr double kDeviceHeight = 540, kLaneHeight = 92, kCloseUpHeight = 210;
-constexpr double kLabelSpacing = 17;  // in host memory and on disk
+constexpr double kTallLaneHeight = 150;  // with activations, which are thin above an optimizer
+constexpr double kLabelSpacing = 17;     // in host memory and on disk
 
 // A tenant that the caller names has one colour, wherever it is.
 class TenantColours {
@@ -120,7 +121,21 @@ void draw_device(Canvas& canvas, const MemoryMap& map, const Frame& frame,
   svg::draw_byte_axis(canvas, frame, "device memory", 10);
 }
 
-// ---- host memory and disk: bytes, one tenant above the other ----
+// ---- what is on its way, host memory and disk: bytes, one tenant above the other ----
+
+// Nothing leaves while something lands.
+std::int64_t most_moving(const MemoryMap& map) {
+  std::int64_t most = 0;
+  for (const MapLane& lane : map.moving) most = std::max(most, lane.bytes);
+  return most;
+}
+
+double lane_height(const std::vector<MapLane>& lanes) {
+  const bool tall = std::any_of(lanes.begin(), lanes.end(),
+                                [](const MapLane& lane) { return lane.part >= MapPart::kInput; });
+  return std::max(tall ? kTallLaneHeight : kLaneHeight,
+                  kLabelSpacing * static_cast<double>(lanes.size() + 1));
+}
 
 void draw_lanes(Canvas& canvas, const Frame& frame, const std::vector<MapLane>& lanes,
                 const std::string& name, const TenantColours& colours) {
@@ -145,9 +160,7 @@ void draw_lanes(Canvas& canvas, const Frame& frame, const std::vector<MapLane>& 
       }
     }
     const char* colour = colours.of(lane.part, lane.name);
-    canvas.area(frame, times, low, high, colour,
-                fmt::format("{}: up to {}, {} reserved", lane.name, bytes_text(most),
-                            bytes_text(lane.bytes)));
+    canvas.area(frame, times, low, high, colour, svg::lane_text(lane, most));
     labels.push_back({(frame.at_bytes(low[widest]) + frame.at_bytes(high[widest])) / 2, lane.name,
                       bytes_text(lane.bytes), colour});
     low = std::move(high);
@@ -161,11 +174,13 @@ void draw_lanes(Canvas& canvas, const Frame& frame, const std::vector<MapLane>& 
 
 void draw_legend(Canvas& canvas, const MemoryMap& map, double y) {
   std::set<MapPart> present;
-  const auto note = [&](const std::vector<MapRect>& rects) {
-    for (const MapRect& rect : rects)
-      if (rect.part >= MapPart::kInput) present.insert(rect.part);
+  const auto note = [&](const auto& list) {
+    for (const auto& shown : list)
+      if (shown.part >= MapPart::kInput) present.insert(shown.part);
   };
   note(map.rects);
+  note(map.host);
+  note(map.disk);
   for (const MapCloseUp& close_up : map.close_ups) note(close_up.rects);
   canvas.text(kMargin, y + 10, "Tensors", {12.5, svg::kInk, "start", true});
   double x = kLeft + 14;
@@ -174,6 +189,10 @@ void draw_legend(Canvas& canvas, const MemoryMap& map, double y) {
     canvas.text(x + 17, y + 10, svg::name_of(part));
     x += 17 + svg::text_width(svg::name_of(part), 12) + 22;
   }
+  if (map.moving.empty()) return;
+  canvas.rect(x, y, 12, 12, svg::colours_of(MapPart::kOther).full);
+  canvas.hatch(x, y, 12, 12);
+  canvas.text(x + 17, y + 10, "came back");
 }
 
 void draw_close_ups(Canvas& canvas, const MemoryMap& map, double y) {
@@ -206,11 +225,13 @@ std::string to_svg(const MemoryMap& map) {
               kDeviceHeight, map.end, std::max<std::int64_t>(1, map.shown)};
   const TenantColours colours(map);
   draw_device(canvas, map, frame, colours);
-  for (const auto& [lanes, name] : {std::pair{&map.host, "host"}, std::pair{&map.disk, "disk"}}) {
+  for (const auto& [lanes, name] : {std::pair{&map.moving, "moving"}, std::pair{&map.host, "host"},
+                                    std::pair{&map.disk, "disk"}}) {
     if (lanes->empty()) continue;
     frame.y = frame.bottom() + 22;
-    frame.height = std::max(kLaneHeight, kLabelSpacing * static_cast<double>(lanes->size() + 1));
-    frame.bytes = std::max<std::int64_t>(1, svg::reserved(*lanes));
+    frame.height = lane_height(*lanes);
+    frame.bytes =
+        std::max<std::int64_t>(1, lanes == &map.moving ? most_moving(map) : svg::reserved(*lanes));
     draw_lanes(canvas, frame, *lanes, name, colours);
   }
   svg::draw_phase_borders(canvas, map, kTop, frame);

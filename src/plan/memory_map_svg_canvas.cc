@@ -32,6 +32,27 @@ std::string text_element(double x, double y, std::string_view text, const TextSt
                                    kFaintInk, escaped(remark)));
 }
 
+// Slanted lines over a rectangle; those of neighbours continue each other.
+std::string hatch_path(double x, double y, double width, double height) {
+  constexpr double kSpacing = 5;
+  std::string path;
+  for (double sum = kSpacing * std::ceil((x + y) / kSpacing); sum < x + y + width + height;
+       sum += kSpacing) {
+    const double left = std::max(x, sum - y - height), right = std::min(x + width, sum - y);
+    path += fmt::format("M{} {}L{} {}", number(left), number(sum - left), number(right),
+                        number(sum - right));
+  }
+  return path;
+}
+
+std::string hatch_element(const std::string& path) {
+  return path.empty() ? ""
+                      : fmt::format(
+                            "<path d=\"{}\" stroke=\"#ffffff\" stroke-opacity=\"0.75\" "
+                            "fill=\"none\" pointer-events=\"none\"/>\n",
+                            path);
+}
+
 bool is_dark(MapPart part) {
   return part == MapPart::kAttention || part == MapPart::kGate || part == MapPart::kMid ||
          part == MapPart::kGradient;
@@ -78,6 +99,10 @@ Colours colours_of(MapPart part) {
       return {"#8c6bb1", "#e8e0f0"};
     case MapPart::kDiskBuffers:
       return {"#b8ab90", "#eee9df"};
+    case MapPart::kLeaving:
+      return {"#93b7d3", "#e6eff6"};
+    case MapPart::kLanding:
+      return {"#2f6f9f", "#d9e6f0"};
     case MapPart::kRetained:
       return {"#8fb3a7", "#f0f6f4"};
     case MapPart::kWorkspace:
@@ -187,8 +212,12 @@ void Canvas::line(double x1, double y1, double x2, double y2, const char* stroke
                       number(x1), number(y1), number(x2), number(y2), stroke, more);
 }
 
+void Canvas::hatch(double x, double y, double width, double height) {
+  svg_ += hatch_element(hatch_path(x, y, width, height));
+}
+
 void Canvas::rects(const Frame& frame, const std::vector<const MapRect*>& rects, bool named) {
-  std::string names;
+  std::string names, lines;
   // One group for each colour; without smoothed edges, which would show as lines between
   // neighbours.
   for (int part = 0; part < kMapParts; ++part) {
@@ -203,6 +232,7 @@ void Canvas::rects(const Frame& frame, const std::vector<const MapRect*>& rects,
                    width = frame.at_time(r->end) - x, height = frame.at_bytes(r->address) - y;
       svg_ += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\">{}</rect>\n",
                           number(x), number(y), number(width), number(height), title(r->label));
+      if (r->fetched) lines += hatch_path(x, y, width, height);
       const std::string_view name = std::string_view(r->label).substr(0, r->label.find(','));
       if (named && height >= 11 && width >= text_width(name, 10) + 6)
         names += text_element(x + width / 2, y + height / 2 + 3.5, name,
@@ -211,6 +241,7 @@ void Canvas::rects(const Frame& frame, const std::vector<const MapRect*>& rects,
     }
     if (open) svg_ += "</g>\n";
   }
+  svg_ += hatch_element(lines);
   svg_ += names;
 }
 

@@ -66,8 +66,10 @@ class Canvas {
             std::string_view tooltip = "");
   void line(double x1, double y1, double x2, double y2, const char* stroke,
             std::string_view more = "");
-  // Rectangles of tensors, in their colours. `named`: those that are large enough have the first
-  // word of their label in them, up to the comma.
+  // White slanted lines, on what is there already.
+  void hatch(double x, double y, double width, double height);
+  // Rectangles of tensors, in their colours; fetched ones are hatched. `named`: those that are
+  // large enough have the first word of their label in them, up to the comma.
   void rects(const Frame& frame, const std::vector<const MapRect*>& rects, bool named);
   // Between two functions of time, both given at `times`, the last of which is the end.
   void area(const Frame& frame, const std::vector<double>& times,

@@ -21,6 +21,25 @@ bool has_pages(const std::vector<MapLane>& lanes) {
   });
 }
 
+std::int64_t activations(const std::vector<MapLane>& lanes) {
+  std::int64_t bytes = 0;
+  for (const MapLane& lane : lanes)
+    if (lane.part >= MapPart::kInput) bytes += lane.bytes;
+  return bytes;
+}
+
+std::string swapped_text(const MemoryMap& map) {
+  const std::int64_t in_host = activations(map.host), on_disk = activations(map.disk);
+  return fmt::format(
+      "{} of activations leave the device as soon as they are made, wait {}, and come back for "
+      "their backward pass beside the arithmetic. On their way they take some of the workspace, "
+      "which is shown below it; hatched is what came back.",
+      bytes_text(in_host + on_disk),
+      in_host > 0 && on_disk > 0 ? "in host memory and on disk"
+      : on_disk > 0              ? "on disk"
+                                 : "in host memory");
+}
+
 }  // namespace
 
 std::string bytes_text(std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
@@ -29,6 +48,22 @@ std::int64_t reserved(const std::vector<MapLane>& lanes) {
   std::int64_t sum = 0;
   for (const MapLane& lane : lanes) sum += lane.bytes;
   return sum;
+}
+
+std::string lane_text(const MapLane& lane, std::int64_t most) {
+  switch (lane.part) {
+    case MapPart::kLeaving:
+      return fmt::format("{}: up to {} of the workspace, while they are copied off the device",
+                         lane.name, bytes_text(most));
+    case MapPart::kLanding:
+      return fmt::format(
+          "{}: up to {} of the workspace, until their layer's backward pass; those of the next "
+          "layer come while one computes",
+          lane.name, bytes_text(most));
+    default:
+      return fmt::format("{}: up to {}, {} reserved", lane.name, bytes_text(most),
+                         bytes_text(lane.bytes));
+  }
 }
 
 std::string subtitle(const MemoryMap& map) {
@@ -62,6 +97,7 @@ std::string caption(const MemoryMap& map) {
         " {} of retained activations wait for their backward pass, so that they need not be "
         "recomputed.",
         bytes_text(tenant->bytes));
+  if (!map.moving.empty()) text += " " + swapped_text(map);
   if (tenant_of(map, MapPart::kWorkspace) != nullptr)
     text += " Every chunk uses the same workspace again.";
   return text;

@@ -14,6 +14,9 @@ std::string bytes_text(std::int64_t bytes);
 // Of all lanes together.
 std::int64_t reserved(const std::vector<MapLane>& lanes);
 
+// What a lane holds, of which it shows at most so many bytes.
+std::string lane_text(const MapLane& lane, std::int64_t most);
+
 // Below the title: how large the step is.
 std::string subtitle(const MemoryMap& map);
 

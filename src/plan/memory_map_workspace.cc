@@ -16,7 +16,10 @@ constexpr std::int64_t kMostRects = 3000;     // of all episodes together
 constexpr std::int64_t kCloseUpRects = 1500;  // of one close-up
 constexpr std::int64_t kCloseUpLayers = 4;    // of a forward pass, whose layers are all alike
 
+constexpr std::string_view kFetched = "fetched ";  // begins the names of tensors that come back
+
 MapPart part_of(std::string_view name) {
+  if (name.starts_with(kFetched)) name.remove_prefix(kFetched.size());
   const auto has = [&](std::string_view word) { return name.find(word) != name.npos; };
   if (has("scratch") || has("logits") || has("partial")) return MapPart::kScratch;
   if (name.starts_with("d ") || name == "dq" || name == "dk" || name == "dv")
@@ -94,7 +97,8 @@ Tensors tensors(const PlacedEpisode& placed, const EventTimes& times, const Grid
     if (low < high && begin < end && 8 * request.bytes >= grid.row)
       result.rects.push_back({part_of(request.name), address + low, high - low, begin, end,
                               fmt::format("{}, {}{}", request.name,
-                                          format_bytes(static_cast<double>(request.bytes)), of)});
+                                          format_bytes(static_cast<double>(request.bytes)), of),
+                              request.name.starts_with(kFetched)});
   }
   result.seen = all > 0 ? seen / all : 0;
   return result;

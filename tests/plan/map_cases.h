@@ -30,6 +30,8 @@ struct MapCaseOptions {
   std::vector<Retention> retained = {};  // of every layer of the first chunks
   bool stream = false;                   // least pages on the device, the others elsewhere
   std::int64_t host = PageBudget::kAll;  // bytes of pages; those beyond are on disk
+  std::vector<Retention> swapped = {};   // likewise; they leave the device and come back
+  std::int64_t swapped_host = ActivationBudget::kAll;  // bytes of them; those beyond are on disk
 };
 
 inline MapCase map_case(const MapCaseOptions& o) {
@@ -47,9 +49,14 @@ inline MapCase map_case(const MapCaseOptions& o) {
     numerics.sparse.selection.summary_tokens = o.page_tokens;
   }
   StepOptions options{.max_tokens = o.tokens, .keep_chunks = o.keep_chunks};
-  for (const Retention tensors : o.retained)
-    options.across_episodes.insert(options.across_episodes.end(),
-                                   static_cast<std::size_t>(config.layers), tensors);
+  const auto of_layers = [&](std::vector<Retention>& all, const std::vector<Retention>& chunks) {
+    for (const Retention tensors : chunks)
+      all.insert(all.end(), static_cast<std::size_t>(config.layers), tensors);
+  };
+  of_layers(options.across_episodes, o.retained);
+  of_layers(options.offloaded, o.swapped);
+  options.activations = {
+      .host = o.swapped_host, .disk = ActivationBudget::kAll, .disk_directory = "/disk"};
   const Device& device = shapes_device(DeviceKind::kCpu);
   const StepPlanner planner(device, config, parameter_specs(config, numerics.compute), numerics,
                             options);
@@ -87,6 +94,21 @@ inline std::vector<MapCase> map_cases() {
            {.name = "on disk", .tokens = 1500, .stream = true, .host = 1 << 17},
            {.name = "sparse", .tokens = 1500, .sparse = true, .stream = true},
            {.name = "windows", .tokens = 1500, .window = 100},
+           {.name = "swapped", .retained = {{}, some}, .swapped = {Retention::all(), some, some}},
+           {.name = "partly swapped",
+           .tokens = 1500,
+           .seconds = true,
+           .stream = true,
+           .swapped = std::vector<Retention>(5, {Retained::kAttention})},
+           {.name = "swapped to disk",
+           .tokens = 1500,
+           .keep_chunks = 2,
+           .swapped = std::vector<Retention>(9, some),
+           .swapped_host = 3 << 18},
+           {.name = "swapped, sparse",
+           .tokens = 1500,
+           .sparse = true,
+           .swapped = std::vector<Retention>(8, some)},
            {.name = "large",
            .preset = "qwen2.5-0.5b",
            .tokens = 65536,
@@ -96,6 +118,21 @@ inline std::vector<MapCase> map_cases() {
            .stream = true}})
     cases.push_back(map_case(options));
   return cases;
+}
+
+// ---- what levels say ----
+
+inline std::int64_t level_at(const std::vector<MapLevel>& levels, double time) {
+  std::int64_t bytes = 0;
+  for (const MapLevel& level : levels)
+    if (level.begin <= time) bytes = level.bytes;
+  return bytes;
+}
+
+inline std::int64_t most_of(const std::vector<MapLevel>& levels) {
+  std::int64_t most = 0;
+  for (const MapLevel& level : levels) most = std::max(most, level.bytes);
+  return most;
 }
 
 // ---- the checker ----

@@ -66,6 +66,9 @@ TEST(MemoryMapSvg, NamesWhatIsThere) {
       EXPECT_TRUE(shows(svg, ">" + tenant.name + "<")) << c.name << ": " << tenant.name;
     for (const auto* lanes : {&map.host, &map.disk})
       for (const MapLane& lane : *lanes) EXPECT_TRUE(shows(svg, ">" + lane.name + "<")) << c.name;
+    for (const MapLane& lane : map.moving) EXPECT_TRUE(shows(svg, ">" + lane.name + "<")) << c.name;
+    EXPECT_EQ(shows(svg, "of activations leave the device"), !map.moving.empty()) << c.name;
+    EXPECT_EQ(shows(svg, ">came back<"), !map.moving.empty()) << c.name;
     for (const MapCloseUp& close_up : map.close_ups)
       EXPECT_TRUE(shows(svg, ">" + close_up.name + "<")) << c.name;
     EXPECT_EQ(shows(svg, "retained activations wait"), c.plan.memory.retained > 0) << c.name;
@@ -84,6 +87,17 @@ TEST(MemoryMapSvg, RetainedTensorsAreVisible) {
       EXPECT_TRUE(shows(svg, title)) << title;
     }
   EXPECT_FALSE(shows(svg, "<title>gate, chunk 0, layer 0</title>"));
+}
+
+// What came back is hatched, here in the close-up of a backward pass, and says so.
+TEST(MemoryMapSvg, FetchedTensorsAreHatched) {
+  const char* white = "stroke=\"#ffffff\" stroke-opacity";
+  const MapCase c = map_case({.name = "swapped", .swapped = {{Retained::kMid}}});
+  const std::string svg = to_svg(c.map()), plain = to_svg(map_case({.name = "plain"}).map());
+  EXPECT_TRUE(shows(svg, "<title>fetched mid, "));
+  EXPECT_TRUE(shows(svg, white));
+  EXPECT_FALSE(shows(plain, "fetched"));
+  EXPECT_FALSE(shows(plain, white));
 }
 
 TEST(MemoryMapSvg, TextIsEscaped) {

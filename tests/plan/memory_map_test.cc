@@ -9,19 +9,6 @@
 namespace longstride {
 namespace {
 
-std::int64_t level_at(const std::vector<MapLevel>& levels, double time) {
-  std::int64_t bytes = 0;
-  for (const MapLevel& level : levels)
-    if (level.begin <= time) bytes = level.bytes;
-  return bytes;
-}
-
-std::int64_t most_of(const std::vector<MapLevel>& levels) {
-  std::int64_t most = 0;
-  for (const MapLevel& level : levels) most = std::max(most, level.bytes);
-  return most;
-}
-
 const MapTenant* tenant_named(const MemoryMap& map, const std::string& name) {
   for (const MapTenant& tenant : map.tenants)
     if (tenant.name == name) return &tenant;
@@ -37,8 +24,8 @@ TEST(MemoryMap, TenantsCoverThePlan) {
     std::int64_t host = 0, disk = 0;
     for (const MapLane& lane : map.host) host += lane.bytes;
     for (const MapLane& lane : map.disk) disk += lane.bytes;
-    EXPECT_EQ(host, c.input.host[0].bytes + c.plan.memory.host_pages) << c.name;
-    EXPECT_EQ(disk, c.plan.memory.disk_pages) << c.name;
+    EXPECT_EQ(host, c.input.host[0].bytes + c.plan.memory.host()) << c.name;
+    EXPECT_EQ(disk, c.plan.memory.disk()) << c.name;
   }
 }
 
