@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "base/sizes.h"
+#include "cli/bench_step_plan.h"
 #include "cli/bench_step_report.h"
 #include "observe/activity_summary.h"
 #include "observe/process_memory.h"
@@ -96,17 +97,6 @@ NumericsRecord numerics_of(const StepBenchOptions& o, Device& device, const Benc
   return choose_numerics(device, shape.config, chunk, page, choice);
 }
 
-void check_context(const StepBenchOptions& o, const Device& device, const ModelConfig& config,
-                   const NumericsRecord& numerics, std::int64_t context) {
-  const std::int64_t kv = kv_bytes_needed(config, numerics, context),
-                     free = device.available_bytes();
-  if (kv > free && o.page_memory.empty() && o.plan == "recompute")
-    throw Error(fmt::format("--context {}: the KV pages alone need {} and the device has {} free",
-                            o.context, format_bytes(static_cast<double>(kv)),
-                            format_bytes(static_cast<double>(free))),
-                "give a shorter --context or fewer --layers");
-}
-
 // Runs the step `repeat` times and keeps the results of the fastest run, or of the traced one.
 void measure(const StepBenchOptions& o, Engine& engine, std::optional<Tracer>& tracer,
              const std::function<SequenceResult()>& step, StepBenchResult& best) {
@@ -144,8 +134,12 @@ int bench_step(const StepBenchOptions& o) {
   if (context < 2) throw Error(fmt::format("--context is {}", context), "give at least 2 tokens");
   const std::unique_ptr<Device> device = make_device(o.device);
   const NumericsRecord numerics = numerics_of(o, *device, shape);
-  check_context(o, *device, config, numerics, context);
+  const StepOptions options{.max_tokens = context,
+                            .keep_chunks = o.keep_chunks,
+                            .within_episode = within_episode(o.rebuild_feed_forward),
+                            .packed = document_starts(o, context).size() > 1};
   Engine engine(*device, config, parameter_specs(config, weights_dtype(o, *device)));
+  check_context(o, engine, numerics, options);
   engine.initialize_repeatedly(0);
   engine.zero_gradients();
   const RandomSequence sequence = random_sequence(o, context, config.vocabulary);
@@ -155,11 +149,7 @@ int bench_step(const StepBenchOptions& o) {
   best.documents = sequence.documents;
   best.baseline_rss = resident_bytes();
   best.own_peak = reset_peak_resident_bytes();
-  PlannedStep planned = plan_of(o, engine, numerics,
-                                {.max_tokens = context,
-                                 .keep_chunks = o.keep_chunks,
-                                 .within_episode = within_episode(o.rebuild_feed_forward),
-                                 .packed = sequence.documents.size() > 1});
+  PlannedStep planned = plan_of(o, engine, numerics, options);
   best.saved_flops = planned.saved_flops;
   engine.prepare_step(numerics, std::move(planned.plan));
   warn_of_unused(o, engine.memory());

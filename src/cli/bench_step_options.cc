@@ -10,57 +10,9 @@
 #include "base/sizes.h"
 #include "cli/usage.h"
 #include "model/presets.h"
-#include "plan/plan_choice.h"
-#include "plan/plan_file.h"
-#include "plan/this_machine.h"
 
 namespace longstride::cli {
 namespace {
-
-// Bytes, or a word: "least" is the largest working set, "streaming" is enough to overlap copies
-// with compute.
-std::int64_t page_memory(const StepBenchOptions& o, const StepPlanner& planner) {
-  if (o.page_memory == "least") return planner.least_page_bytes();
-  if (o.page_memory == "streaming") return planner.streaming_page_bytes();
-  try {
-    return parse_size(o.page_memory, "--page-memory");
-  } catch (const Error& e) {
-    throw Error(e.what(), e.hint() + "; or least, or streaming");
-  }
-}
-
-std::optional<std::int64_t> disk_memory(const StepBenchOptions& o) {
-  if (o.disk_memory.empty()) return std::nullopt;
-  return parse_size(o.disk_memory, "--disk-memory");
-}
-
-// What --plan auto may use beside weights and gradients.
-StepLimits limits_of(const StepBenchOptions& o, const Engine& engine) {
-  const Device& device = engine.device();
-  const bool own_memory = !device.shares_host_memory();
-  constexpr std::int64_t kReserve = std::int64_t{2}
-                                    << 30;  // libraries allocate at their first call
-  StepLimits limits{{.device = device.available_bytes() - (own_memory ? kReserve : 0),
-                     .host = own_memory ? device.available_host_bytes() : 0,
-                     .disk = disk_memory(o).value_or(0),
-                     .disk_directory = o.disk_path}};
-  if (!o.host_memory.empty()) limits.host = parse_size(o.host_memory, "--host-memory");
-  limits.activations = activations_of(limits.host);
-  if (!o.activation_memory.empty()) {
-    limits.activations = parse_size(o.activation_memory, "--activation-memory");
-    // A device that shares host memory has no other for pages.
-    if (!own_memory && o.host_memory.empty()) limits.host = limits.activations;
-  }
-  if (o.gpu_memory.empty()) return limits;
-  const std::int64_t all = parse_size(o.gpu_memory, "--gpu-memory"),
-                     fixed = engine.weights().bytes() + engine.gradients().bytes();
-  if (all <= fixed)
-    throw Error(fmt::format("--gpu-memory {}: weights and gradients alone take {}", o.gpu_memory,
-                            format_bytes(static_cast<double>(fixed))),
-                "give more, or a smaller --preset or fewer --layers");
-  limits.device = std::min(limits.device, all - fixed);
-  return limits;
-}
 
 void add_shape_options(CLI::App& command, const std::shared_ptr<StepBenchOptions>& options) {
   command.add_option("--preset", options->preset, "built-in shape, e.g. qwen2.5-0.5b")->required();
@@ -227,40 +179,9 @@ BenchShape shape_of(const StepBenchOptions& o) {
   return {std::move(config), std::move(sparse)};
 }
 
-PageBudget pages_of(const StepBenchOptions& o, const StepPlanner& planner) {
-  if (o.page_memory.empty()) return {};
-  PageBudget pages{page_memory(o, planner),
-                   o.host_memory.empty() ? std::int64_t{PageBudget::kAll}
-                                         : parse_size(o.host_memory, "--host-memory"),
-                   disk_memory(o).value_or(0), o.disk_path};
-  if (pages.disk > 0 && o.disk_path.empty())
-    throw Error("--disk-memory without --disk-path", "name a directory on a local disk");
-  return pages;
-}
-
-PlannedStep plan_of(const StepBenchOptions& o, const Engine& engine, const NumericsRecord& numerics,
-                    const StepOptions& options) {
-  const PlannerOf planner_of = [&](const StepOptions& with) {
-    return engine.planner(numerics, with);
-  };
-  const auto pages = [&] { return pages_of(o, planner_of(options)); };
-  if (o.plan == "recompute") return {planner_of(options).plan(pages())};
-  if (o.plan != "auto")
-    return {read_plan_file(o.plan, engine.config(), numerics, options.max_tokens)};
-  const StepLimits limits = limits_of(o, engine);
-  const MachineRates rates = rates_of_this_machine(engine.device());
-  const ChosenPlan chosen =
-      o.page_memory.empty()
-          ? choose_plan(planner_of, engine.config(), numerics, options, limits, rates)
-          : retain_beside(pages(), planner_of, engine.config(), numerics, options, limits.device,
-                          rates);
-  log_info(
-      "plan: {} of activations stay and {} go to host memory, which saves {:.1f} TFLOP of "
-      "recomputation",
-      format_bytes(static_cast<double>(chosen.retention.bytes)),
-      format_bytes(static_cast<double>(chosen.retention.host_bytes)),
-      chosen.retention.saved_flops * 1e-12);
-  return {chosen.plan, chosen.retention.saved_flops};
+std::optional<std::int64_t> disk_memory(const StepBenchOptions& o) {
+  if (o.disk_memory.empty()) return std::nullopt;
+  return parse_size(o.disk_memory, "--disk-memory");
 }
 
 UpdateBench update_of(const StepBenchOptions& o, const StepMemory& step) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,14 +39,8 @@ struct BenchShape {
   SparseLayers sparse;
 };
 BenchShape shape_of(const StepBenchOptions& o);
-PageBudget pages_of(const StepBenchOptions& o, const StepPlanner& planner);
-// The plan of the step. With --plan auto, pages and activations share the device's memory.
-struct PlannedStep {
-  StepPlan plan;
-  double saved_flops = 0;  // of recomputation
-};
-PlannedStep plan_of(const StepBenchOptions& o, const Engine& engine, const NumericsRecord& numerics,
-                    const StepOptions& options);
+// Nothing if it is not given.
+std::optional<std::int64_t> disk_memory(const StepBenchOptions& o);
 // Where the optimizer's state goes, in addition to the pages of the step.
 UpdateBench update_of(const StepBenchOptions& o, const StepMemory& step);
 // Where documents begin in the sequence.

@@ -14,6 +14,8 @@ namespace longstride {
 namespace {
 
 constexpr std::int64_t kShortest = 1024, kLongest = 16384, kLongestSparse = 4096;
+// Longer contexts get the chunk of this one: plans of any length would take their time.
+constexpr std::int64_t kMostTokens = std::int64_t{4} << 20;
 constexpr double kNoLoss = 1.01;
 
 std::int64_t rounded_to(std::int64_t chunk, std::int64_t page) {
@@ -32,7 +34,7 @@ MachineRates known_rates(const std::string& name) {
 std::optional<double> seconds_with(std::int64_t chunk, const ChunkCase& run, Device& machine,
                                    const MachineRates& rates) {
   RunPlan plan;
-  plan.config.training.context = run.context;
+  plan.config.training.context = std::min(run.context, kMostTokens);
   plan.config.training.chunk = chunk;
   plan.config.training.page = run.page;
   plan.config.memory.activations = "device";  // how much the host could take is not known here
