@@ -269,6 +269,7 @@ RetentionChoice choose_retention(const ModelConfig& config, const NumericsRecord
   // fit, and the bound adds less than that one.
   if (room.host == 0 || kinds.size() > kMostKinds) return best;
   const std::vector<PlaceKind> program = as_program(kinds);
+  // Rounding would lose as much as there is to gain.
   if (!can_search(program) && best.most_seconds - best.saved_seconds <= longest(items)) return best;
   const std::optional<RetentionSolution> solution =
       solve_retention(program, room, best.saved_seconds);

@@ -43,8 +43,8 @@ struct RetentionChoice {
 // nothing, and layers below the first trained one are not recomputed if its input is retained. For
 // up to 32 places, (chunk, layer), with host memory the choice is the best one, if the
 // search for it comes to an end; else it is within a few places of it, and more room saves more but
-// for so much. There is no program without host memory, where the greedy choice is within one
-// tensor of the bound, nor with more than 600 different places (300 chunks without windows): it
+// for so much. No program is solved where greedy is within one tensor of the bound, as it always is
+// without host memory, nor for more than 600 different places (300 chunks without windows): it
 // would take too long.
 RetentionChoice choose_retention(const ModelConfig& config, const NumericsRecord& numerics,
                                  const SequenceLayout& layout, std::int64_t keep_chunks,

@@ -97,7 +97,13 @@ TEST_F(ThisMachine, ACalibrationMeasuresEveryRate) {
 
 TEST_F(ThisMachine, ACalibrationIsRemembered) {
   EXPECT_FALSE(cached_calibration(*device_));
-  EXPECT_EQ(rates_of_this_machine(*device_), estimated_rates(*device_));
+  // What is free changes all the time.
+  const auto without_memory = [](MachineRates r) {
+    r.device_bytes = r.host_bytes = 0;
+    return r;
+  };
+  EXPECT_EQ(without_memory(rates_of_this_machine(*device_)),
+            without_memory(estimated_rates(*device_)));
   MachineRates rates = estimated_rates(*device_);
   rates.measured = true;
   rates.memory = 12345;

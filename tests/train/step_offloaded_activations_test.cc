@@ -153,13 +153,18 @@ TEST(StepOffloadedActivations, NoWaitCanBeLeftOut) {
   for (const WaitSite* site : wait_sites_of("activations"))
     for (const ActivationBudget& budget :
          {ActivationBudget{}, ActivationBudget{0, -1, directory.path()}}) {
-      MoverWatch watch{.left_out = site};
-      try {
-        run(c, {.offloaded = everywhere(c, Retention::all()), .activations = budget}, &watch);
-      } catch (const Error&) {
-        // Memory that was not there yet may hold anything.
+      // Disks have threads: what they happen to wait for may hide a race, so try again.
+      std::int64_t races = 0;
+      for (std::uint64_t seed = 0; seed < 8 && races == 0; ++seed) {
+        MoverWatch watch{.seed = seed, .left_out = site};
+        try {
+          run(c, {.offloaded = everywhere(c, Retention::all()), .activations = budget}, &watch);
+        } catch (const Error&) {
+          // Memory that was not there yet may hold anything.
+        }
+        races = watch.races;
       }
-      EXPECT_GT(watch.races, 0) << site->name();
+      EXPECT_GT(races, 0) << site->name();
     }
 }
 
