@@ -22,6 +22,7 @@ p { max-width: 46rem; color: var(--faint); }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .35rem .9rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
 th:first-child, td:first-child { text-align: left; padding-left: .4rem; }
+.words { white-space: normal; min-width: 10rem; }
 thead th { border-bottom-width: 2px; }
 tbody tr:nth-child(even) { background: var(--band); }
 details { margin: .6rem 0; border: 1px solid var(--line); border-radius: 8px; overflow: hidden; }
@@ -32,8 +33,10 @@ summary { padding: .6rem .9rem; cursor: pointer; font-weight: bold; background: 
 
 void add_row(std::string& html, const std::vector<std::string>& cells, const char* tag) {
   html += "<tr>";
+  constexpr std::size_t kLong = 20;  // lists wrap, so that the table fits on a screen
   for (const std::string& cell : cells)
-    html += fmt::format("<{0}>{1}</{0}>", tag, svg::escaped(cell));
+    html += fmt::format("<{0}{1}>{2}</{0}>", tag, cell.size() > kLong ? " class=\"words\"" : "",
+                        svg::escaped(cell));
   html += "</tr>\n";
 }
 
