@@ -19,10 +19,10 @@ h1 { font-size: 1.6rem; margin: 0 0 .5rem; }
 h2 { font-size: 1.15rem; margin: 2.25rem 0 .5rem; }
 p { max-width: 46rem; color: var(--faint); }
 .table { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .35rem .9rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
+table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .35rem .6rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
 th:first-child, td:first-child { text-align: left; padding-left: .4rem; }
-.words { white-space: normal; min-width: 10rem; }
+.words { white-space: normal; min-width: 9rem; text-align: left; }
 thead th { border-bottom-width: 2px; }
 tbody tr:nth-child(even) { background: var(--band); }
 details { margin: .6rem 0; border: 1px solid var(--line); border-radius: 8px; overflow: hidden; }
