@@ -38,7 +38,9 @@ void ChunkRunner::begin_sequence(const SequenceLayout& layout, const SequenceInp
   selector_.begin_sequence(layout);
   unsettled_.clear();
   sums_ = {};
-  if (recording_losses_) all_losses_.assign(static_cast<std::size_t>(layout.tokens), 0.0f);
+  if (!recording_losses_) return;
+  all_losses_.assign(static_cast<std::size_t>(layout.tokens), 0.0f);
+  all_correct_.assign(all_losses_.size(), 0);
 }
 
 void ChunkRunner::run(const Task& task) {
@@ -250,9 +252,13 @@ void ChunkRunner::head(const Task& task) {
                                               static_cast<std::size_t>(ctx.tokens));
   if (unsettled_.size() == kUnsettled) settle();
   const std::size_t slot = unsettled_.size() * (losses_.size() / kUnsettled);
-  chunk.stream_TD = head_forward_backward(pass, std::move(chunk.stream_TD),
-                                          {targets, losses_.data() + slot, correct_.data() + slot});
+  const HeadLosses host{targets, losses_.data() + slot, correct_.data() + slot};
   unsettled_.push_back(task.chunk);
+  if (task.ends_chunk) {
+    head_forward(pass, chunk.stream_TD, host);
+    return end_chunk(chunk);
+  }
+  chunk.stream_TD = head_forward_backward(pass, std::move(chunk.stream_TD), host);
 }
 
 void ChunkRunner::settle() {
@@ -263,7 +269,10 @@ void ChunkRunner::settle() {
     const auto begin = static_cast<std::size_t>(layout_.chunk_begin(unsettled_[i])),
                tokens = static_cast<std::size_t>(layout_.chunk_size(unsettled_[i]));
     for (std::size_t t = 0; t < tokens; ++t) {
-      if (recording_losses_) all_losses_[begin + t] = losses_[slot + t];
+      if (recording_losses_) {
+        all_losses_[begin + t] = losses_[slot + t];
+        all_correct_[begin + t] = correct_[slot + t] != 0 ? 1 : 0;
+      }
       if (input_.targets[begin + t] < 0) continue;
       sums_.loss += static_cast<double>(losses_[slot + t]);
       if (!std::isfinite(losses_[slot + t]) &&

@@ -78,9 +78,11 @@ class ChunkRunner {
     settle();
     return sums_;
   }
-  // For tests: keeps every token's loss from now on, in memory proportional to the context.
+  // Keeps every token's loss from now on, in memory proportional to the context, and whether it had
+  // the largest logit; 0 where there is no target.
   void record_losses() { recording_losses_ = true; }
   std::span<const float> losses() const { return all_losses_; }
+  std::span<const char> correct() const { return all_correct_; }
   // The pages that sparse layers selected in the last sequence.
   const SelectedLists& selected() const { return selector_.lists(); }
 
@@ -144,6 +146,7 @@ class ChunkRunner {
   Sums sums_;
   bool recording_losses_ = false;
   std::vector<float> all_losses_;
+  std::vector<char> all_correct_;
 };
 
 }  // namespace longstride

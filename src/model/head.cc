@@ -6,7 +6,10 @@
 
 namespace longstride {
 
-Lease head_forward_backward(const HeadPass& pass, Lease x_TD, const HeadLosses& host) {
+namespace {
+
+// Runs the loss head over the normed output; without `dh_TD` it computes losses alone.
+void run_head(const HeadPass& pass, const View& x_TD, const View& dh_TD, const HeadLosses& host) {
   const ChunkContext& ctx = pass.ctx;
   const std::int64_t T = ctx.tokens;
   const Lease targets_T = ctx.workspace.take("targets", DType::kI32, {T});
@@ -16,22 +19,33 @@ Lease head_forward_backward(const HeadPass& pass, Lease x_TD, const HeadLosses& 
     ctx.device.copy_from_host(targets_T.view().data(), host.targets.data(),
                               targets_T.view().bytes());
   const std::int64_t rows = std::min(pass.block_rows, T);
-  Lease dh_TD = ctx.take("d normed output", x_TD.view().shape());
   {
-    const Lease h_TD = ctx.take("normed output", x_TD.view().shape());
+    const Lease h_TD = ctx.take("normed output", x_TD.shape());
     rms_norm(ctx, x_TD, pass.weights.final_norm, h_TD);
     const Lease scratch = ctx.take_f32(
         "logits",
         {ops::loss_head_scratch_elements(ctx.stream(), {rows, pass.weights.head, ctx.compute})});
-    ops::loss_head(ctx.stream(), {h_TD, pass.weights.head, targets_T, losses_T, correct_T, dh_TD,
-                                  pass.gradients.head, pass.scale, rows, scratch});
+    ops::loss_head(ctx.stream(),
+                   {h_TD, pass.weights.head, targets_T, losses_T, correct_T, dh_TD,
+                    dh_TD.present() ? pass.gradients.head : View(), pass.scale, rows, scratch});
   }
-  rms_norm_backward(ctx, dh_TD, x_TD, pass.weights.final_norm, dh_TD, pass.gradients.final_norm,
-                    false);
   if (!host.targets.empty()) {
     ctx.device.copy_to_host_later(host.losses, losses_T.view().data(), losses_T.view().bytes());
     ctx.device.copy_to_host_later(host.correct, correct_T.view().data(), correct_T.view().bytes());
   }
+}
+
+}  // namespace
+
+void head_forward(const HeadPass& pass, const Lease& x_TD, const HeadLosses& host) {
+  run_head(pass, x_TD, {}, host);
+}
+
+Lease head_forward_backward(const HeadPass& pass, Lease x_TD, const HeadLosses& host) {
+  Lease dh_TD = pass.ctx.take("d normed output", x_TD.view().shape());
+  run_head(pass, x_TD, dh_TD, host);
+  rms_norm_backward(pass.ctx, dh_TD, x_TD, pass.weights.final_norm, dh_TD,
+                    pass.gradients.final_norm, false);
   return dh_TD;
 }
 

@@ -25,6 +25,8 @@ struct HeadLosses {
   std::int32_t* correct = nullptr;
 };
 
+// Takes the last layer's output; losses alone.
+void head_forward(const HeadPass& pass, const Lease& x_TD, const HeadLosses& host);
 // Takes the last layer's output and returns its gradient.
 Lease head_forward_backward(const HeadPass& pass, Lease x_TD, const HeadLosses& host);
 

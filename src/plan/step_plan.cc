@@ -147,8 +147,9 @@ StepPlanner::StepPlanner(const Device& runs_on, const ModelConfig& config,
   plan.trained = trained_parts(parameters, config.layers);
   plan.schedule = schedule_options(runs_on, config, numerics, options);
   train_from(plan.trained.first_layer, plan.schedule);
+  if (options.forward_only) plan.schedule = plan.schedule.without_backward();
   schedule_ = make_step_schedule(layout_, plan.schedule);
-  place_episodes(runs_on, config, parameters, numerics);
+  place_episodes(runs_on, config, parameters, numerics, options.evaluates);
   plan.memory.retained = plan.retained(config, shape_.dtype).bytes();
   const ActivationSpread activations = spread_activations(
       {config, shape_.dtype}, plan.longest_chunk(), plan.saved(), options.activations);
@@ -160,7 +161,7 @@ StepPlanner::StepPlanner(const Device& runs_on, const ModelConfig& config,
 
 void StepPlanner::place_episodes(const Device& runs_on, const ModelConfig& config,
                                  const std::vector<ParameterSpec>& parameters,
-                                 const NumericsRecord& numerics) {
+                                 const NumericsRecord& numerics, bool evaluates) {
   Device& device = shapes_device(runs_on.runs_on());
   const ParameterSet weights(device, parameters, "weights"),
       gradients = ParameterSet::gradients(device, parameters);
@@ -193,6 +194,9 @@ void StepPlanner::place_episodes(const Device& runs_on, const ModelConfig& confi
   };
   place_all(schedule_.episodes, layout_);
   place_all(episodes_of_shorter(layout_, without_pages_.schedule), layout_);
+  if (evaluates)
+    place_all(make_step_schedule(layout_, without_pages_.schedule.without_backward()).episodes,
+              layout_);
   // Sequences with fewer chunks than keep_chunks keep all of them.
   for (std::int64_t kept = 1;
        kept < std::min(layout_.chunks(), without_pages_.schedule.keep_chunks); ++kept) {

@@ -29,6 +29,8 @@ struct StepOptions {
   PageBudget pages = {};
   bool packed = false;    // documents may begin inside chunks
   bool wavefront = true;  // as in ScheduleOptions
+  // Sequences are only evaluated, or also: the plan then has the episodes of both.
+  bool forward_only = false, evaluates = false;
 };
 
 // The retention within an episode where gate and up are recomputed: less workspace, more
@@ -107,7 +109,8 @@ class StepPlanner {
 
  private:
   void place_episodes(const Device& runs_on, const ModelConfig& config,
-                      const std::vector<ParameterSpec>& parameters, const NumericsRecord& numerics);
+                      const std::vector<ParameterSpec>& parameters, const NumericsRecord& numerics,
+                      bool evaluates);
 
   StepPlan without_pages_;
   SequenceLayout layout_;

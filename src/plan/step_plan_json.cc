@@ -133,7 +133,8 @@ OrderedJson schedule_to_json(const ScheduleOptions& s) {
           {"backward_cut", backward},
           {"packed", s.packed},
           {"wavefront", s.wavefront},
-          {"first_trained_layer", s.first_trained_layer}};
+          {"first_trained_layer", s.first_trained_layer},
+          {"forward_only", s.forward_only}};
 }
 
 ScheduleOptions schedule_from(const Json& json) {
@@ -150,6 +151,7 @@ ScheduleOptions schedule_from(const Json& json) {
   json.at("packed").get_to(s.packed);
   json.at("wavefront").get_to(s.wavefront);
   json.at("first_trained_layer").get_to(s.first_trained_layer);
+  json.at("forward_only").get_to(s.forward_only);
   return s;
 }
 

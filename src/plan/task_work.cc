@@ -67,7 +67,7 @@ TaskWork TaskCounter::count(const Task& task) const {
       forward(task, work);
       break;
     case TaskKind::kHead:
-      head(T, work);
+      head(task, work);
       break;
     case TaskKind::kLayerBackward:
       backward(task, work);
@@ -139,12 +139,17 @@ void TaskCounter::backward(const Task& task, TaskWork& work) const {
   attention(task, work);
 }
 
-void TaskCounter::head(double tokens, TaskWork& work) const {
+void TaskCounter::head(const Task& task, TaskWork& work) const {
+  const double tokens = real(layout_.chunk_size(task.chunk));
   work.is_head = true;
   // Blocks of rows, each with the logits and both gradients. The last one may be shorter.
   const double rows = std::min(tokens, real(std::max<std::int64_t>(1, numerics_.head_block_rows))),
                blocks = tokens / rows;
   add(work, rows, D_, V_, blocks);
+  if (task.ends_chunk) {  // losses alone
+    work.memory = bytes_ * tokens * (2 * V_ + 2 * D_);
+    return;
+  }
   add(work, rows, V_, D_, blocks);
   if (trained_.head) {
     add(work, V_, rows, D_, blocks);

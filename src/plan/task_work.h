@@ -56,7 +56,7 @@ class TaskCounter {
  private:
   void forward(const Task& task, TaskWork& work) const;
   void backward(const Task& task, TaskWork& work) const;
-  void head(double tokens, TaskWork& work) const;
+  void head(const Task& task, TaskWork& work) const;
   void attention(const Task& task, TaskWork& work) const;
   void dense(const Task& task, TaskWork& work) const;
   void selected(const Task& task, TaskWork& work) const;

@@ -25,6 +25,7 @@ class Builder {
                        recomputed = chunks - kept;
     result_.packed = options_.packed;
     result_.sparse = options_.sparse.any();
+    if (options_.forward_only) return build_forward_only();
     for (std::int64_t c = 0; c < recomputed;) {
       const bool pair = options_.wavefront && options_.sparse.any() && c + 1 < recomputed;
       begin(pair ? EpisodeKind::kWavefront : EpisodeKind::kForward, pair ? 2 : 1);
@@ -45,6 +46,17 @@ class Builder {
     }
     LS_CHECK(kv_pages_ == 0 && gradient_pages_ == 0, "{} KV and {} gradient pages left over",
              kv_pages_, gradient_pages_);
+    return std::move(result_);
+  }
+
+  StepSchedule build_forward_only() {
+    for (std::int64_t c = 0; c < layout_.chunks(); ++c) {
+      begin(EpisodeKind::kForward, 1);
+      forward(c);
+      add(TaskKind::kHead, c).ends_chunk = true;
+    }
+    for (std::int64_t c = layout_.chunks() - 1; c >= 0; --c) release_below(c, layers_);
+    LS_CHECK(kv_pages_ == 0, "{} KV pages left over", kv_pages_);
     return std::move(result_);
   }
 
@@ -159,10 +171,10 @@ class Builder {
                 {.retains = retained(chunk, layer),
                  .lasting = options_.retained(chunk, layer),
                  .saved = options_.saved(chunk, layer),
-                 .output = layer < layers_ - 1,
+                 .output = layer < layers_ - 1 || options_.forward_only,
                  .output_lasts = input_lasts(chunk, layer + 1),
                  .append = true});
-    last().ends_chunk = layer == layers_ - 1;
+    last().ends_chunk = layer == layers_ - 1 && !options_.forward_only;
   }
 
   // Two chunks, each layer of one after that of the other. A sparse layer is two tasks: one that
@@ -374,6 +386,15 @@ Retention ScheduleOptions::saved(std::int64_t chunk, std::int64_t layer) const {
   return entry(offloaded, windows.size(), chunk, layer) - retained(chunk, layer);
 }
 
+ScheduleOptions ScheduleOptions::without_backward() const {
+  ScheduleOptions options = *this;
+  options.forward_only = true;
+  options.wavefront = false;
+  options.across_episodes.clear();
+  options.offloaded.clear();
+  return options;
+}
+
 StepSchedule make_step_schedule(const SequenceLayout& layout, const ScheduleOptions& options) {
   layout.validate();
   LS_CHECK(options.keep_chunks >= 1, "keep_chunks {}", options.keep_chunks);
@@ -382,6 +403,8 @@ StepSchedule make_step_schedule(const SequenceLayout& layout, const ScheduleOpti
   LS_CHECK(options.first_trained_layer >= 0 &&
                options.first_trained_layer <= std::ssize(options.windows),
            "first trained layer {} of {}", options.first_trained_layer, options.windows.size());
+  LS_CHECK(!options.forward_only || (options.across_episodes.empty() && options.offloaded.empty()),
+           "activations are retained, and there is no backward pass");
   return Builder(layout, options).build();
 }
 

@@ -41,7 +41,9 @@ struct Task {
   bool output_lasts = false;  // the output outlives the episode: the layer above retains it
   bool append = false;        // kLayerForward: stores K and V into new pages (only the first pass
                               // does; a recompute finds them)
-  bool ends_chunk = false;    // kLayerForward: the last task of the chunk in its episode
+  // The last task of the chunk in its episode: kLayerForward, or kHead, which then computes losses
+  // and no gradients.
+  bool ends_chunk = false;
   // Saved activations that the next task finds: they come back while this one runs.
   Retention fetches;
   std::int64_t fetches_layer = -1;
@@ -66,7 +68,7 @@ struct LayerWork {
 LayerWork forward_work(const Task& task);
 
 enum class EpisodeKind : std::uint8_t {
-  kForward,    // one chunk forward
+  kForward,    // one chunk forward; without a backward pass, to its losses
   kWavefront,  // two chunks forward, layer by layer in turn: while one attends, the pages that the
                // other selected are fetched
   kKept,       // the last chunks forward, then backward in reverse
@@ -121,6 +123,12 @@ struct ScheduleOptions {
   // Layers below have no backward pass and no gradient pages; if it is the number of layers, none
   // has one.
   std::int64_t first_trained_layer = 0;
+  // Losses alone, chunk by chunk: no backward pass, no gradient pages, nothing retained. Chunks do
+  // not go in pairs.
+  bool forward_only = false;
+
+  // The same sequence without a backward pass.
+  ScheduleOptions without_backward() const;
 
   Retention retained(std::int64_t chunk, std::int64_t layer) const;
   Retention saved(std::int64_t chunk, std::int64_t layer) const;

@@ -219,6 +219,19 @@ OffloadTimes StepRunner::take_times() {
 SequenceResult StepRunner::run(const SequenceInput& input, double scale,
                                const std::function<bool()>& should_stop,
                                const OnSequenceProgress& on_progress) {
+  return run_tasks(input, scale, plan_.schedule, should_stop, on_progress);
+}
+
+SequenceResult StepRunner::evaluate(const SequenceInput& input,
+                                    const std::function<bool()>& should_stop,
+                                    const OnSequenceProgress& on_progress) {
+  return run_tasks(input, 1.0, plan_.schedule.without_backward(), should_stop, on_progress);
+}
+
+SequenceResult StepRunner::run_tasks(const SequenceInput& input, double scale,
+                                     const ScheduleOptions& options,
+                                     const std::function<bool()>& should_stop,
+                                     const OnSequenceProgress& on_progress) {
   const SequenceLayout layout{static_cast<std::int64_t>(input.tokens.size()),
                               numerics_.chunk_tokens,
                               numerics_.page_tokens,
@@ -226,7 +239,7 @@ SequenceResult StepRunner::run(const SequenceInput& input, double scale,
   LS_CHECK(layout.tokens <= plan_.max_tokens && input.targets.size() == input.tokens.size(),
            "{} tokens and {} targets, room for {}", layout.tokens, input.targets.size(),
            plan_.max_tokens);
-  const StepSchedule schedule = make_step_schedule(layout, plan_.schedule);
+  const StepSchedule schedule = make_step_schedule(layout, options);
   runner_->begin_sequence(layout, input, static_cast<float>(scale));
   store_->begin(schedule);
   if (offloaded_) offloaded_->begin(schedule);
@@ -245,7 +258,7 @@ SequenceResult StepRunner::run(const SequenceInput& input, double scale,
       workspace_.start_replay(arena_->data(), placed.trace, placed.placement.offsets);
       for (const Task& task : episode.tasks) {
         if (should_stop && should_stop()) throw Interrupted("stopped between two tasks");
-        const bool backward = is_backward(task.kind),
+        const bool backward = is_backward(task.kind) && !options.forward_only,
                    recompute = !backward && episode.kind == EpisodeKind::kRecompute;
         clock.enter(backward    ? result.seconds.backward
                     : recompute ? result.seconds.recompute

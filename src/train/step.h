@@ -73,6 +73,12 @@ class StepRunner {
                      const std::function<bool()>& should_stop = nullptr,
                      const OnSequenceProgress& on_progress = nullptr);
 
+  // The losses of one sequence alone, for which the plan has the episodes (StepOptions::evaluates,
+  // forward_only). The same bits as those of run().
+  SequenceResult evaluate(const SequenceInput& input,
+                          const std::function<bool()>& should_stop = nullptr,
+                          const OnSequenceProgress& on_progress = nullptr);
+
   // Measures, on a short sequence of noise, the kernels that the device can choose among and the
   // record does not name yet, and caches the choices for other runs (train/kernel_cache.h). Returns
   // all choices, for the record. Zeroes the gradients. Polls should_stop as run() does; if stopped,
@@ -85,10 +91,15 @@ class StepRunner {
   // From now on losses() holds every token's loss of the last sequence.
   void record_losses() { runner_->record_losses(); }
   std::span<const float> losses() const { return runner_->losses(); }
+  // Likewise 1 where the target had the largest logit.
+  std::span<const char> correct() const { return runner_->correct(); }
   // The pages that sparse layers selected in the last sequence.
   const SelectedLists& selected() const { return runner_->selected(); }
 
  private:
+  SequenceResult run_tasks(const SequenceInput& input, double scale, const ScheduleOptions& options,
+                           const std::function<bool()>& should_stop,
+                           const OnSequenceProgress& on_progress);
   MovedBytes moved() const;
   OffloadTimes take_times();
 
