@@ -15,6 +15,7 @@ namespace longstride::cli {
 using Action = std::function<int()>;
 
 void add_train(CLI::App& app, Action& action);
+void add_eval(CLI::App& app, Action& action);
 void add_gradients(CLI::App& app, Action& action);
 void add_inspect(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);

@@ -111,6 +111,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", std::string("longstride ") + LONGSTRIDE_VERSION);
   cli::Action action;
   cli::add_train(app, action);
+  cli::add_eval(app, action);
   cli::add_gradients(app, action);
   cli::add_inspect(app, action);
   cli::add_bench(app, action);

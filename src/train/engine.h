@@ -45,6 +45,11 @@ class Engine {
                           const OnSequenceProgress& on_progress = nullptr) {
     return runner_->run(input, scale, should_stop, on_progress);
   }
+  // Losses alone, as StepRunner::evaluate.
+  SequenceResult evaluate(const SequenceInput& input,
+                          const std::function<bool()>& should_stop = nullptr) {
+    return runner_->evaluate(input, should_stop);
+  }
   // From now on runner().losses() holds every token's loss of the last sequence.
   void record_losses() { runner_->record_losses(); }
   double gradient_norm() { return optimizer_->gradient_norm(gradients_); }
