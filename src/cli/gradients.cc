@@ -18,6 +18,7 @@
 #include "cli/usage.h"
 #include "data/sample_stream.h"
 #include "model/model_directory.h"
+#include "model/rope_choice.h"
 #include "train/engine.h"
 
 namespace longstride::cli {
@@ -32,8 +33,32 @@ struct Options {
   bool rebuild_feed_forward = false, compare_dense = false;
   NumericsChoice numerics;
   AttentionChoice attention;
+  RopeChoice rope;
+  std::string original_positions;  // of `rope`
   std::string lists, picture, loss_mask, losses;
 };
+
+void add_rope_options(CLI::App& command, Options& o) {
+  command
+      .add_option("--rope-type", o.rope.type,
+                  "how positions are scaled, in place of the model's own way; default: not at all")
+      ->check(CLI::IsMember({"default", "linear", "llama3", "yarn"}));
+  command.add_option("--rope-theta", o.rope.theta, "base of the rotary frequencies");
+  command.add_option("--rope-factor", o.rope.factor, "how many times longer the context becomes");
+  command.add_option("--rope-original-positions", o.original_positions,
+                     "the context before scaling (llama3, yarn)");
+}
+
+// The model's config.json with the options in place.
+ModelConfig config_with_rope(const Options& o, const ModelDirectory& model, std::int64_t tokens) {
+  ModelConfig config = model.config();
+  RopeChoice rope = o.rope;
+  const RopeNames& names = rope_options();
+  if (!o.original_positions.empty())
+    rope.original_positions = parse_size(o.original_positions, names.original_positions);
+  apply_rope(rope, names, tokens, (model.path() / "config.json").string(), config);
+  return config;
+}
 
 // The whole token file as one sequence.
 Sample read_sequence(const Options& o, std::int64_t vocabulary) {
@@ -142,8 +167,7 @@ Outcome run(const Options& o, const Sample& sample, const ModelDirectory& model,
 
 // The same sequence with dense attention, beside which `gradients` are put.
 OrderedJson compare_with_dense(const Options& o, const Sample& sample, const ModelDirectory& model,
-                               Device& device, const HostGradients& gradients) {
-  ModelConfig config = model.config();
+                               ModelConfig config, Device& device, const HostGradients& gradients) {
   std::fill(config.windows.begin(), config.windows.end(), 0);
   Engine engine(device, config, model.specs());
   const Outcome dense = run(o, sample, model, engine, {});
@@ -159,8 +183,8 @@ int gradients(const Options& o) {
   if (!o.out.empty()) check_output("--out", o.out, o.model);
   if (!o.losses.empty()) check_output("--losses", o.losses, o.model);
   const std::unique_ptr<Device> device = make_device(o.device);
-  ModelConfig config = model.config();
-  const Sample sample = read_sequence(o, config.vocabulary);
+  const Sample sample = read_sequence(o, model.config().vocabulary);
+  ModelConfig config = config_with_rope(o, model, sample.size());
   const SparseLayers sparse =
       apply_sparse_options(o.attention, parse_size(o.page, "--page"), sample.size(), config);
   if (!o.lists.empty()) check_lists_output(o.lists, sparse, o.model);
@@ -190,7 +214,7 @@ int gradients(const Options& o) {
   if (o.compare_dense) {
     const HostGradients here = fetch_gradients(engine->gradients());
     engine.reset();  // its memory serves the dense step
-    json["dense"] = compare_with_dense(o, sample, model, *device, here);
+    json["dense"] = compare_with_dense(o, sample, model, config, *device, here);
   }
   return print_output(dump_json(json) + "\n");
 }
@@ -231,6 +255,7 @@ void add_gradients(CLI::App& app, Action& action) {
                     "compute gate and up again in the backward pass");
   command->add_option("--first-position", o->first_position, "RoPE position of the first token")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 53));
+  add_rope_options(*command, *o);
   command
       ->add_option("--attention", o->attention.kind,
                    "model: as its config.json says; sparse: all layers without a window")

@@ -18,9 +18,7 @@ constexpr auto kKnown = std::to_array<std::string_view>(
 RopeType parse_type(const Fields& fields) {
   const std::string_view key = fields.has("rope_type") ? "rope_type" : "type";
   const std::string type = fields.text_or(key, "default");
-  for (const RopeType t :
-       {RopeType::kDefault, RopeType::kLinear, RopeType::kLlama3, RopeType::kYarn})
-    if (type == name_of(t)) return t;
+  if (const std::optional<RopeType> known = rope_type_named(type)) return *known;
   fields.fail(key, fmt::format("is \"{}\", which is not supported", type),
               "supported are default, linear, llama3 and yarn");
 }
@@ -62,22 +60,40 @@ void parse_llama3(const Fields& fields, RopeConfig& rope) {
                             rope.high_freq_factor, rope.low_freq_factor));
 }
 
+// Null and empty count as absent.
+bool is_given(const Json& config, const char* key) {
+  const auto it = config.find(key);
+  return it != config.end() && !it->is_null() && *it != Json::object();
+}
+
+const char* rope_key(const Json& config) {
+  return is_given(config, "rope_scaling") ? "rope_scaling" : "rope_parameters";
+}
+
 }  // namespace
 
+std::optional<RopeType> rope_type_named(std::string_view name) {
+  for (const RopeType t :
+       {RopeType::kDefault, RopeType::kLinear, RopeType::kLlama3, RopeType::kYarn})
+    if (name == name_of(t)) return t;
+  return std::nullopt;
+}
+
+const Json& rope_object(const Json& config) {
+  static const Json kNothing = Json::object();
+  const char* key = rope_key(config);
+  return is_given(config, key) ? config.at(key) : kNothing;
+}
+
 RopeConfig parse_rope(const Fields& fields, std::int64_t max_positions) {
-  const auto given = [&](std::string_view key) {
-    return fields.has(key) && fields.value(key) != Json::object();
-  };
-  if (given("rope_scaling") && given("rope_parameters") &&
+  const Json& config = fields.object();
+  if (is_given(config, "rope_scaling") && is_given(config, "rope_parameters") &&
       fields.value("rope_scaling") != fields.value("rope_parameters"))
     fields.fail("rope_scaling", "and rope_parameters are both given and differ",
                 "remove one of them");
-  const std::string_view key = given("rope_scaling") ? "rope_scaling" : "rope_parameters";
 
   RopeConfig rope;
-  static const Json kNothing = Json::object();
-  const Fields inner(given(key) ? fields.value(key) : kNothing, fields.where(),
-                     std::string(key) + ".");
+  const Fields inner(rope_object(config), fields.where(), std::string(rope_key(config)) + ".");
   for (const std::string_view nested : {"full_attention", "sliding_attention"})
     if (inner.has(nested))
       inner.fail(nested, "gives a kind of layer its own rotary positions, which is not supported");

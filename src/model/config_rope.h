@@ -2,10 +2,19 @@
 // (transformers 5).
 #pragma once
 
+#include <optional>
+#include <string_view>
+
 #include "model/config.h"
 #include "model/config_fields.h"
 
 namespace longstride {
+
+// The type of that name; nothing for another.
+std::optional<RopeType> rope_type_named(std::string_view name);
+
+// The object that states them in a config.json, in either style; empty if there is none.
+const Json& rope_object(const Json& config);
 
 // `fields` are those of the whole config.json.
 RopeConfig parse_rope(const Fields& fields, std::int64_t max_positions);

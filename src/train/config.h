@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "model/rope_choice.h"
 #include "train/attention_choice.h"
 
 namespace longstride {
@@ -22,6 +23,7 @@ struct ModelSourceConfig {
   std::int64_t window = 0;     // of every layer of a preset; 0: its own
   // Globs over parameter names: what is trained (none: all), and what of it is not.
   std::vector<std::string> train, freeze;
+  RopeChoice rope = {};        // in place of that of config.json or of the preset
 };
 
 struct DataConfig {

@@ -16,9 +16,10 @@
 namespace longstride {
 
 // Where a key's value lives in a TrainConfig. An empty string, path, list or optional has no value.
-using ConfigField = std::variant<bool*, std::int64_t*, double*, std::string*,
-                                 std::optional<std::int64_t>*, std::filesystem::path*,
-                                 std::vector<std::filesystem::path>*, std::vector<std::string>*>;
+using ConfigField =
+    std::variant<bool*, std::int64_t*, double*, std::string*, std::optional<std::int64_t>*,
+                 std::optional<double>*, std::filesystem::path*,
+                 std::vector<std::filesystem::path>*, std::vector<std::string>*>;
 
 enum class ConfigType : std::uint8_t {
   kBool,
@@ -47,7 +48,8 @@ struct ConfigKey {
   ConfigField (*field)(TrainConfig&);
   ConfigLimits limits = {};
   bool required = false;
-  const char* default_note = nullptr;  // in the table, in place of the default value
+  // In the table, in place of the default value. A choice that has one may be left unset.
+  const char* default_note = nullptr;
 
   std::string name() const { return std::string(section) + "." + key; }
   // "integer, at least 1": for the table and for messages.

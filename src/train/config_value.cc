@@ -55,6 +55,7 @@ void check(const ConfigKey& key, const ConfigValue& value, const std::string& wh
     if (!within(key.limits, *number)) fail(key, where, value);
   } else if (const auto* text = std::get_if<std::string>(&value);
              text != nullptr && key.type == ConfigType::kChoice) {
+    if (text->empty() && key.default_note != nullptr) return;
     const auto& choices = key.limits.choices;
     if (std::find(choices.begin(), choices.end(), *text) != choices.end()) return;
     const std::string near = nearest(*text, choices);
@@ -96,6 +97,17 @@ ConfigValue converted(const ConfigKey& key, const ConfigValue& value, const std:
   fail(key, where, value);
 }
 
+// True if the field is an optional, which then has no value.
+template <class T>
+bool reset(T&) {
+  return false;
+}
+template <class T>
+bool reset(std::optional<T>& x) {
+  x.reset();
+  return true;
+}
+
 fs::path resolved(const std::string& path, const fs::path& base) {
   return path.empty() ? fs::path() : (base / path).lexically_normal();
 }
@@ -105,13 +117,9 @@ fs::path resolved(const std::string& path, const fs::path& base) {
 void set_config_value(const ConfigKey& key, const ConfigValue& written, const std::string& where,
                       const fs::path& base, TrainConfig& config) {
   const ConfigField field = key.field(config);
-  if (auto* const* optional = std::get_if<std::optional<std::int64_t>*>(&field);
-      optional != nullptr &&
-      (written == ConfigValue(std::string()) ||
-       (key.type == ConfigType::kSize && written == ConfigValue(std::string("auto"))))) {
-    (*optional)->reset();
-    return;
-  }
+  const bool unset = written == ConfigValue(std::string()) ||
+                     (key.type == ConfigType::kSize && written == ConfigValue(std::string("auto")));
+  if (unset && std::visit([](auto* x) { return reset(*x); }, field)) return;
   const ConfigValue value = converted(key, written, where);
   check(key, value, where);
   std::visit(Overloaded{
@@ -119,7 +127,7 @@ void set_config_value(const ConfigKey& key, const ConfigValue& written, const st
                  [&](std::int64_t* x) { *x = std::get<std::int64_t>(value); },
                  [&](double* x) { *x = std::get<double>(value); },
                  [&](std::string* x) { *x = std::get<std::string>(value); },
-                 [&](std::optional<std::int64_t>* x) { *x = std::get<std::int64_t>(value); },
+                 [&]<class T>(std::optional<T>* x) { *x = std::get<T>(value); },
                  [&](fs::path* x) { *x = resolved(std::get<std::string>(value), base); },
                  [&](std::vector<fs::path>* x) {
                    x->clear();
@@ -138,7 +146,7 @@ ConfigValue get_config_value(const ConfigKey& key, const TrainConfig& config) {
   // The table's accessors return mutable fields; this only reads.
   const ConfigField field = key.field(const_cast<TrainConfig&>(config));
   return std::visit(Overloaded{
-                        [](const std::optional<std::int64_t>* x) {
+                        []<class T>(const std::optional<T>* x) {
                           return x->has_value() ? ConfigValue(**x) : ConfigValue(std::string());
                         },
                         [](const fs::path* x) { return ConfigValue(x->string()); },

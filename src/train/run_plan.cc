@@ -23,20 +23,25 @@ std::string text(std::int64_t bytes) { return format_bytes(static_cast<double>(b
 
 }  // namespace
 
-ModelSource open_model_source(const ModelSourceConfig& source) {
+ModelSource open_model_source(const ModelSourceConfig& source, std::int64_t context) {
   ModelSource model;
-  if (!source.preset.empty()) {
+  if (source.preset.empty()) {
+    model = open_model_source(source.path);
+  } else {
     model.config = find_preset(source.preset, source.window);
     model.specs = parameter_specs(model.config, dtype_of_word(source.dtype).value());
-    return model;
   }
-  return open_model_source(source.path);
+  const std::string where = source.preset.empty() ? (source.path / "config.json").string()
+                                                  : fmt::format("preset {}", source.preset);
+  model.positions_made_for = apply_rope(source.rope, rope_keys(), context, where, model.config);
+  return model;
 }
 
 ModelSource open_model_source(const std::filesystem::path& directory) {
   ModelSource model;
   model.directory.emplace(ModelDirectory::open(directory));
   model.config = model.directory->config();
+  model.positions_made_for = model.config.max_positions;
   model.specs = model.directory->specs();
   model.side_files = read_side_files(directory);
   return model;
@@ -69,7 +74,7 @@ void plan_numerics(RunPlan& plan, Device& device) {
 RunPlan plan_shapes(const TrainConfig& config, Device& device) {
   RunPlan plan;
   plan.config = config;
-  plan.model = open_model_source(config.model);
+  plan.model = open_model_source(config.model, config.training.context);
   choose_parameters(config, plan.model.specs);
   plan_numerics(plan, device);
   return plan;
@@ -78,7 +83,9 @@ RunPlan plan_shapes(const TrainConfig& config, Device& device) {
 RunPlan plan_run(const TrainConfig& config, Device& device, std::optional<ResumePoint> resume) {
   RunPlan plan;
   plan.config = config;
-  plan.model = resume ? open_model_source(resume->directory) : open_model_source(config.model);
+  // A checkpoint's config.json has the rope settings already.
+  plan.model = resume ? open_model_source(resume->directory)
+                      : open_model_source(config.model, config.training.context);
   choose_parameters(config, plan.model.specs);
   plan.resume = std::move(resume);
   plan_numerics(plan, device);
@@ -102,11 +109,11 @@ RunPlan plan_run(const TrainConfig& config, Device& device, std::optional<Resume
   if (plan.resume) plan.numerics.head_block_rows = plan.resume->state.numerics.head_block_rows;
   plan_memory(plan, device, rates_of_this_machine(device));
   plan_saves(plan);
-  if (config.training.context > model.max_positions && model.max_positions > 0)
+  if (config.training.context > plan.model.positions_made_for)
     log_warning(
-        "context {} is longer than the {} positions the model was made for "
-        "(max_position_embeddings)",
-        config.training.context, model.max_positions);
+        "context {} is longer than the {} positions the model is made for; model.rope_type, "
+        "model.rope_factor and model.rope_theta extend them",
+        config.training.context, plan.model.positions_made_for);
   if (plan.resume) check_same_run(plan);
   warn_about_sizes(plan);
   return plan;

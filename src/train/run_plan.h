@@ -20,12 +20,15 @@ namespace longstride {
 
 // Source of the weights: a directory, or a preset with random ones.
 struct ModelSource {
-  ModelConfig config;
+  ModelConfig config;  // with the user's rope settings
+  std::int64_t positions_made_for = 0;
   std::vector<ParameterSpec> specs;
   std::optional<ModelDirectory> directory;
   std::vector<SideFile> side_files;  // of the directory; every save copies them
 };
-ModelSource open_model_source(const ModelSourceConfig& config);
+// With the rope settings, for training on `context` tokens.
+ModelSource open_model_source(const ModelSourceConfig& config, std::int64_t context);
+// As the directory is.
 ModelSource open_model_source(const std::filesystem::path& directory);
 
 // Space that saves need on the disk of checkpoint.directory.

@@ -29,6 +29,8 @@ constexpr std::pair<const char*, const char*> kFixedKeys[] = {
     {"attention", "recent"},     {"attention", "union_pages"},
     {"attention", "summary"},    {"attention", "summary_tokens"},
     {"attention", "scoring"}};
+constexpr const char* kFixedRopeKeys[] = {"rope_type", "rope_theta", "rope_factor",
+                                          "rope_original_positions"};  // of [model]
 // Settings that may change although they affect the result; changes are reported.
 constexpr const char* kToldSections[] = {"optimizer", "schedule"};
 constexpr std::pair<const char*, const char*> kToldKeys[] = {{"training", "batch"},
@@ -128,7 +130,10 @@ void check_same_model(const RunPlan& plan) {
     log_info("model.path cannot be read ({}); the checkpoint has all that is needed", e.what());
     return;
   }
-  check_same_config(base->config().raw, plan.model.config.raw, path, plan.resume->directory);
+  ModelConfig config = base->config();
+  apply_rope(plan.config.model.rope, rope_keys(), plan.config.training.context,
+             (path / "config.json").string(), config);
+  check_same_config(config.raw, plan.model.config.raw, path, plan.resume->directory);
   check_same_tensors(*base, *plan.model.directory);
 }
 
@@ -146,8 +151,11 @@ void check_same_run(const RunPlan& plan) {
     return Compared{section, key, value_at(config, section, key),
                     value_at(older ? defaults : saved.config, section, key)};
   };
-  for (const auto& [section, key] : kFixedKeys)
+  const auto refuse_another = [&](const char* section, const char* key) {
     if (const Compared c = compared(section, key); !c.same()) c.refuse(directory);
+  };
+  for (const auto& [section, key] : kFixedKeys) refuse_another(section, key);
+  for (const char* key : kFixedRopeKeys) refuse_another("model", key);
   check_same_model(plan);
 
   std::vector<std::string> changes;

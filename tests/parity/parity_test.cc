@@ -10,6 +10,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "model/model_directory.h"
+#include "model/rope_choice.h"
 #include "tests/train/planned_runner.h"
 #include "tests/where.h"
 
@@ -55,12 +56,9 @@ struct Fixture {
   }
 };
 
-class Parity : public testing::TestWithParam<std::string> {};
-
-TEST_P(Parity, LossAndEveryGradient) {
-  const Fixture f(GetParam());
+// Loss and gradients of the fixture's weights under `config` are those expected.
+void expect_parity(const Fixture& f, const ModelConfig& config) {
   const auto device = make_cpu_device();
-  const ModelConfig& config = f.model.config();
   ParameterSet weights(*device, f.model.specs(), "weights"),
       gradients(*device, config, DType::kF32, "gradients");
   f.model.load(weights);
@@ -97,6 +95,32 @@ TEST_P(Parity, LossAndEveryGradient) {
       }
       EXPECT_LT(std::sqrt(difference), 1e-4 * std::sqrt(norm) + 1e-9) << name;
     }
+  }
+}
+
+class Parity : public testing::TestWithParam<std::string> {};
+
+TEST_P(Parity, LossAndEveryGradient) {
+  const Fixture f(GetParam());
+  expect_parity(f, f.model.config());
+}
+
+// The model as it was before its context was extended, and the settings that extend it.
+TEST(RopeSettings, GiveWhatTransformersComputes) {
+  const std::pair<const char*, RopeChoice> cases[] = {
+      {"rope-linear", {.type = "linear", .factor = 2.5}},
+      {"rope-llama3", {.type = "llama3", .factor = 8, .original_positions = 64}},
+      {"rope-llama3-old", {.type = "llama3", .theta = 500, .factor = 8, .original_positions = 64}},
+      {"rope-yarn", {.type = "yarn", .factor = 4, .original_positions = 64}},
+      {"qwen2-old-yarn", {.type = "yarn", .theta = 10000, .factor = 4, .original_positions = 64}}};
+  for (const auto& [name, choice] : cases) {
+    SCOPED_TRACE(name);
+    const Fixture f(name);
+    Json json = f.model.config().raw;
+    for (const char* key : {"rope_scaling", "rope_parameters", "rope_theta"}) json.erase(key);
+    ModelConfig config = parse_config(json, name);
+    apply_rope(choice, rope_keys(), std::ssize(f.tokens), name, config);
+    expect_parity(f, config);
   }
 }
 

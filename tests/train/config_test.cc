@@ -114,6 +114,29 @@ TEST(Config, OverridesOfPaths) {
       << "never more than one value";
 }
 
+TEST(Config, RopeSettings) {
+  EXPECT_FALSE(minimal().model.rope.any());
+  const std::vector<std::string> given = {"model.rope_type=yarn", "model.rope_theta=1e6",
+                                          "model.rope_factor=4",
+                                          "model.rope_original_positions=32K"};
+  const RopeChoice rope = minimal(given).model.rope;
+  EXPECT_EQ(rope.type, "yarn");
+  EXPECT_EQ(rope.theta, 1e6);
+  EXPECT_EQ(rope.factor, 4.0);
+  EXPECT_EQ(rope.original_positions, 32768);
+  const TrainConfig again = parse(config_to_toml(minimal(given)));
+  EXPECT_EQ(again.model.rope.type, "yarn");
+  EXPECT_EQ(again.model.rope.factor, 4.0);
+  std::vector<std::string> taken_back = given;
+  for (const char* key : {"type", "theta", "factor", "original_positions"})
+    taken_back.push_back(std::string("model.rope_") + key + "=");
+  EXPECT_FALSE(minimal(taken_back).model.rope.any());
+  EXPECT_NE(error_with({"model.rope_type=yarm"}).find("did you mean \"yarn\"?"), std::string::npos);
+  for (const char* bad : {"model.rope_factor=0.99", "model.rope_theta=0", "model.rope_theta=-1",
+                          "model.rope_original_positions=0", "model.rope_factor=many"})
+    EXPECT_NE(error_with({bad}).find(std::string(bad).substr(0, 12)), std::string::npos) << bad;
+}
+
 TEST(Config, AnEmptyOverrideUnsets) {
   const std::string with_token = std::string(kMinimal).replace(
       std::string(kMinimal).find("[training]"), 0, "document_token = 5\n");
@@ -164,7 +187,7 @@ TEST(Config, EveryKeyIsStored) {
         value = key.limits.choices.back();
         break;
       case ConfigType::kNumber:
-        value = "0.625";
+        value = key.limits.at_least == 1 || key.limits.over == 1 ? "1.625" : "0.625";
         break;
       case ConfigType::kSize:
         value = name == "training.page" ? "32" : "3072";

@@ -19,7 +19,7 @@ struct SaveCase {
 
 RunPlan plan_of(const SaveCase& c, const std::filesystem::path& directory) {
   RunPlan plan;
-  plan.model = open_model_source({.preset = "tiny-llama", .dtype = "bf16"});
+  plan.model = open_model_source({.preset = "tiny-llama", .dtype = "bf16"}, 256);
   plan.config.training.steps = c.steps;
   plan.config.checkpoint = {directory, c.every, c.keep};
   plan.needs.weights = ParameterSet::bytes_needed(plan.model.specs);
