@@ -48,34 +48,31 @@ Json qwen2(const Sizes& s, double eps, bool tied) {
                                                                  {"use_sliding_window", false}});
 }
 
-Json qwen3_8b() {
-  return with(
-      base("qwen3", "Qwen3ForCausalLM", "bfloat16", {4096, 36, 32, 8, 12288, 151936, 40960}),
-      {{"attention_bias", false},
-       {"bos_token_id", 151643},
-       {"eos_token_id", 151645},
-       {"head_dim", 128},
-       {"max_window_layers", 36},
-       {"rope_scaling", nullptr},
-       {"sliding_window", nullptr},
-       {"use_sliding_window", false}});
+Json qwen3(const Sizes& s) {
+  return with(base("qwen3", "Qwen3ForCausalLM", "bfloat16", s), {{"attention_bias", false},
+                                                                 {"bos_token_id", 151643},
+                                                                 {"eos_token_id", 151645},
+                                                                 {"head_dim", 128},
+                                                                 {"max_window_layers", s.layers},
+                                                                 {"rope_scaling", nullptr},
+                                                                 {"sliding_window", nullptr},
+                                                                 {"use_sliding_window", false}});
 }
 
-Json llama31_8b() {
-  return with(
-      base("llama", "LlamaForCausalLM", "bfloat16", {4096, 32, 32, 8, 14336, 128256, 131072}),
-      {{"attention_bias", false},
-       {"bos_token_id", 128000},
-       {"eos_token_id", 128001},
-       {"mlp_bias", false},
-       {"rms_norm_eps", 1e-5},
-       {"rope_scaling",
-        {{"factor", 8.0},
-         {"high_freq_factor", 4.0},
-         {"low_freq_factor", 1.0},
-         {"original_max_position_embeddings", 8192},
-         {"rope_type", "llama3"}}},
-       {"rope_theta", 500000.0}});
+Json llama3(const Sizes& s, const Json& end_of_text) {
+  return with(base("llama", "LlamaForCausalLM", "bfloat16", s),
+              {{"attention_bias", false},
+               {"bos_token_id", 128000},
+               {"eos_token_id", end_of_text},
+               {"mlp_bias", false},
+               {"rms_norm_eps", 1e-5},
+               {"rope_scaling",
+                {{"factor", 8.0},
+                 {"high_freq_factor", 4.0},
+                 {"low_freq_factor", 1.0},
+                 {"original_max_position_embeddings", 8192},
+                 {"rope_type", "llama3"}}},
+               {"rope_theta", 500000.0}});
 }
 
 // v0.1, the one with a window.
@@ -165,8 +162,27 @@ const std::vector<Preset>& presets() {
        [] {
          return qwen2({5120, 64, 40, 8, 27648, 152064, 131072}, 1e-5, false);
        }},
-      {"qwen3-8b", qwen3_8b},
-      {"llama-3.1-8b", llama31_8b},
+      {"qwen3-8b",
+       [] {
+         return qwen3({4096, 36, 32, 8, 12288, 151936, 40960});
+       }},
+      {"qwen3-14b",
+       [] {
+         return qwen3({5120, 40, 40, 8, 17408, 151936, 40960});
+       }},
+      {"qwen3-32b",
+       [] {
+         return qwen3({5120, 64, 64, 8, 25600, 151936, 40960});
+       }},
+      {"llama-3.1-8b",
+       [] {
+         return llama3({4096, 32, 32, 8, 14336, 128256, 131072}, 128001);
+       }},
+      {"llama-3.3-70b",
+       [] {
+         return with(llama3({8192, 80, 64, 8, 28672, 128256, 131072}, {128001, 128008, 128009}),
+                     {{"head_dim", 128}});
+       }},
       {"mistral-7b", mistral_7b},
       {"tiny-qwen2", tiny_qwen2},
       {"tiny-qwen3", tiny_qwen3},

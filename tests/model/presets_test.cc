@@ -15,7 +15,9 @@ TEST(Presets, HaveThePublishedNumberOfParameters) {
       {"qwen2.5-0.5b", 494'032'768},   {"qwen2.5-1.5b", 1'543'714'304},
       {"qwen2.5-7b", 7'615'616'512},   {"qwen2.5-14b", 14'770'033'664},
       {"qwen2.5-32b", 32'763'876'352}, {"qwen3-8b", 8'190'735'360},
-      {"llama-3.1-8b", 8'030'261'248}, {"mistral-7b", 7'241'732'096},
+      {"qwen3-14b", 14'768'307'200},   {"qwen3-32b", 32'762'123'264},
+      {"llama-3.1-8b", 8'030'261'248}, {"llama-3.3-70b", 70'553'706'496},
+      {"mistral-7b", 7'241'732'096},
   };
   for (const auto& [name, count] : published)
     EXPECT_EQ(parameter_count(find_preset(name)), count) << name;
