@@ -16,6 +16,7 @@ StepRecord make_record(const StepReport& report, const RunPlan& plan) {
   StepRecord record;
   static_cast<StepReport&>(record) = report;
   record.time = timestamp();
+  record.trainable_parameters = plan.model.trainable_parameters();
   const RunNeeds& needs = plan.needs;
   record.bytes = {needs.weights,
                   needs.gradients,

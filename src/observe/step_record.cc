@@ -100,6 +100,7 @@ OrderedJson record_to_json(const StepRecord& r) {
   out["tokens_per_s"] = finite(r.tokens_per_s);
   out["tflops"] = finite(r.tflops);
   out["mfu"] = r.mfu ? finite(*r.mfu) : OrderedJson(nullptr);
+  out["trainable_parameters"] = r.trainable_parameters;
   out["bytes"] = r.bytes.total();
   out["bytes_weights"] = r.bytes.weights;
   out["bytes_gradients"] = r.bytes.gradients;

@@ -31,6 +31,7 @@ struct StepRecord : StepReport {
   double tokens_per_s = 0;
   double tflops = 0;          // model FLOPs (observe/flops.h) per second, in 10^12
   std::optional<double> mfu;  // tflops as a share of the device's peak, if known
+  std::int64_t trainable_parameters = 0;
   TenantBytes bytes;
   std::int64_t host_optimizer = 0, disk_optimizer = 0;      // offloaded optimizer state
   std::int64_t host_pages = 0, disk_pages = 0;              // capacity for offloaded pages

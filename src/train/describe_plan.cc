@@ -180,6 +180,10 @@ std::string describe(const RunPlan& plan, const CorpusFacts& facts,
     s += fmt::format("  {:<20} {}\n", name, value);
   };
   row("model", model_of(plan));
+  const std::int64_t trained = plan.model.trainable_parameters(),
+                     parameters = parameter_count(plan.model.config);
+  row("trained", trained == parameters ? fmt::format("all {} parameters", parameters)
+                                       : fmt::format("{} of {} parameters", trained, parameters));
   row("data", data_of(plan));
   describe_data(facts, row);
   row("step", step_of(plan) + predicted(plan, step_seconds));

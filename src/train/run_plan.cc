@@ -23,6 +23,13 @@ std::string text(std::int64_t bytes) { return format_bytes(static_cast<double>(b
 
 }  // namespace
 
+std::int64_t ModelSource::trainable_parameters() const {
+  std::int64_t count = 0;
+  for (const ParameterSpec& spec : specs)
+    if (spec.trainable) count += spec.shape.elements();
+  return count;
+}
+
 ModelSource open_model_source(const ModelSourceConfig& source, std::int64_t context) {
   ModelSource model;
   if (source.preset.empty()) {

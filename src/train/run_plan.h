@@ -25,6 +25,8 @@ struct ModelSource {
   std::vector<ParameterSpec> specs;
   std::optional<ModelDirectory> directory;
   std::vector<SideFile> side_files;  // of the directory; every save copies them
+
+  std::int64_t trainable_parameters() const;
 };
 // With the rope settings, for training on `context` tokens.
 ModelSource open_model_source(const ModelSourceConfig& config, std::int64_t context);

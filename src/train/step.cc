@@ -13,6 +13,7 @@
 #include "ops/paged_attention.h"
 #include "tensor/dtype_words.h"
 #include "train/step_trace.h"
+#include "train/step_work.h"
 
 namespace longstride {
 namespace {
@@ -39,36 +40,6 @@ class PhaseClock {
 bool is_backward(TaskKind kind) {
   return kind == TaskKind::kHead || kind == TaskKind::kLayerBackward ||
          kind == TaskKind::kRelease || kind == TaskKind::kEmbedBackward;
-}
-
-// Arithmetic of a task, up to a factor: products of the layer, and attention by visited keys.
-double work_of(const ModelConfig& config, const SequenceLayout& layout, const Task& task) {
-  const auto tokens = static_cast<double>(layout.chunk_size(task.chunk)),
-             hidden = static_cast<double>(config.hidden_size);
-  if (task.kind == TaskKind::kHead)
-    return 3 * tokens * hidden * static_cast<double>(config.vocabulary);
-  if (task.layer < 0) return 0;
-  const auto heads = static_cast<double>(config.query_heads * config.head_size),
-             kv = static_cast<double>(config.kv_heads * config.head_size);
-  const auto ffn = static_cast<double>(config.ffn_size);
-  const std::int64_t pages = task.sparse ? task.most_visited : task.visited.size();
-  const double keys = static_cast<double>(pages * layout.page_tokens);
-  const double attention = 2 * tokens * heads * std::max(tokens / 2, keys - tokens / 2);
-  if (task.kind == TaskKind::kLayerBackward)
-    return 2 * tokens * hidden * (2 * heads + 2 * kv + 3 * ffn) + 2.5 * attention;
-  const LayerWork work = forward_work(task);
-  return tokens * hidden *
-             ((task.append ? 2 * kv : 0) + (work.q ? heads : 0) + (work.mid ? heads : 0) +
-              (work.gate ? ffn : 0) + (work.up ? ffn : 0) + (task.output ? ffn : 0)) +
-         (work.attention ? attention : 0);
-}
-
-double work_of(const ModelConfig& config, const SequenceLayout& layout,
-               const StepSchedule& schedule) {
-  double work = 0;
-  for (const Episode& episode : schedule.episodes)
-    for (const Task& task : episode.tasks) work += work_of(config, layout, task);
-  return std::max(work, 1.0);
 }
 
 }  // namespace
@@ -249,7 +220,8 @@ SequenceResult StepRunner::run_tasks(const SequenceInput& input, double scale,
   take_times();  // resets the times
   PhaseClock clock(device_.stream());
   StepTrace trace(device_.stream());
-  const double all_work = on_progress ? work_of(config_, layout, schedule) : 1.0;
+  const StepWork work(config_, numerics_, layout);
+  const double all_work = on_progress ? work.flops(schedule) : 1.0;
   double done = 0;
   try {
     for (const Episode& episode : schedule.episodes) {
@@ -268,7 +240,7 @@ SequenceResult StepRunner::run_tasks(const SequenceInput& input, double scale,
                        : recompute ? "recompute"
                                    : "forward",
                        task.chunk, layout.chunks(), done / all_work});
-          done += work_of(config_, layout, task);
+          done += work.flops(task);
         }
         const TraceSpan span = trace.task(task);
         runner_->run(task);

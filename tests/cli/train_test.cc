@@ -26,6 +26,7 @@ TEST(Train, WritesCheckpointsAndMetrics) {
     EXPECT_EQ(lines[i].at("targets"), 256);
     EXPECT_EQ(lines[i].at("learning_rate"), 1e-3);
     EXPECT_TRUE(lines[i].at("mfu").is_null());
+    EXPECT_EQ(lines[i].at("trainable_parameters"), parameter_count(find_preset("tiny-llama")));
     for (const char* key : {"loss",
                             "gradient_norm",
                             "accuracy",
@@ -156,7 +157,9 @@ TEST(Train, DryRunWritesNothing) {
   const RunDirectory run;
   const Names before = run.names();
   ASSERT_TRUE(ended(run.train({"--dry-run"}), 0,
-                    {"llama from tiny-llama", "4097 tokens", "workspace", "nothing was written"}));
+                    {"llama from tiny-llama",
+                     fmt::format("all {} parameters", parameter_count(find_preset("tiny-llama"))),
+                     "4097 tokens", "workspace", "nothing was written"}));
   EXPECT_EQ(run.names(), before);
 }
 

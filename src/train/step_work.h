@@ -1,0 +1,33 @@
+// The arithmetic of a step's tasks, for the share of a step that is done and the time left. Later
+// chunks attend to more keys and cost more; windows, selected pages and documents count as they
+// are.
+#pragma once
+
+#include "model/config.h"
+#include "plan/task_work.h"
+#include "schedule/layout.h"
+#include "schedule/numerics.h"
+#include "schedule/step_schedule.h"
+
+namespace longstride {
+
+// Counts tasks of one sequence. The arguments outlive it.
+class StepWork {
+ public:
+  StepWork(const ModelConfig& config, const NumericsRecord& numerics, const SequenceLayout& layout)
+      : config_(config), numerics_(numerics), layout_(layout), tasks_(config, numerics, layout) {}
+
+  // FLOPs of matrix products, attention and page scores.
+  double flops(const Task& task) const;
+  double flops(const StepSchedule& schedule) const;
+
+ private:
+  double keys_per_query(const Task& task) const;
+
+  const ModelConfig& config_;
+  const NumericsRecord& numerics_;
+  const SequenceLayout& layout_;
+  TaskCounter tasks_;
+};
+
+}  // namespace longstride
