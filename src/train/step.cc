@@ -220,7 +220,7 @@ SequenceResult StepRunner::run_tasks(const SequenceInput& input, double scale,
   take_times();  // resets the times
   PhaseClock clock(device_.stream());
   StepTrace trace(device_.stream());
-  const StepWork work(config_, numerics_, layout);
+  const StepWork work(config_, numerics_, layout, plan_.trained);
   const double all_work = on_progress ? work.flops(schedule) : 1.0;
   double done = 0;
   try {

@@ -3,7 +3,10 @@
 // are.
 #pragma once
 
+#include <utility>
+
 #include "model/config.h"
+#include "model/trainable.h"
 #include "plan/task_work.h"
 #include "schedule/layout.h"
 #include "schedule/numerics.h"
@@ -14,8 +17,13 @@ namespace longstride {
 // Counts tasks of one sequence. The arguments outlive it.
 class StepWork {
  public:
-  StepWork(const ModelConfig& config, const NumericsRecord& numerics, const SequenceLayout& layout)
-      : config_(config), numerics_(numerics), layout_(layout), tasks_(config, numerics, layout) {}
+  StepWork(const ModelConfig& config, const NumericsRecord& numerics, const SequenceLayout& layout,
+           TrainedParts trained = {})
+      : config_(config),
+        numerics_(numerics),
+        layout_(layout),
+        trained_(std::move(trained)),
+        tasks_(config, numerics, layout, trained_) {}
 
   // FLOPs of matrix products, attention and page scores.
   double flops(const Task& task) const;
@@ -27,6 +35,7 @@ class StepWork {
   const ModelConfig& config_;
   const NumericsRecord& numerics_;
   const SequenceLayout& layout_;
+  const TrainedParts trained_;
   TaskCounter tasks_;
 };
 

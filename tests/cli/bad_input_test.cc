@@ -154,7 +154,7 @@ TEST(BadCommand, Unknown) {
   EXPECT_TRUE(refused(run_program({"trian"}), {"no command 'trian'", "did you mean train?"}));
   EXPECT_TRUE(
       refused(run_program({"xyzzy"}),
-              {"no command 'xyzzy'", "train, gradients, inspect, bench, plan, calibrate, demo"}));
+              {"no command 'xyzzy'", "train, eval, gradients, inspect, bench, plan, calibrate, demo"}));
 }
 
 TEST(BadCommand, None) {
