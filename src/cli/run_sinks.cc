@@ -42,15 +42,30 @@ void RecordSink::on_step(const StepReport& report) {
   record.elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
   record.seconds_left = record.elapsed / static_cast<double>(report.step - begin_step_) *
                         static_cast<double>(report.total_steps - report.step);
+  write(record, record.step);
+  print_line_(format_step_line(record));
+}
+
+void RecordSink::on_eval(const EvalReport& report) {
+  OrderedJson line = {{"time", timestamp()}, {"kind", "eval"}, {"step", report.step}};
+  line.update(to_json(report.evaluation));
+  line["seconds"] = report.seconds;
+  write(line, report.step);
+  const TargetSums& all = report.evaluation.all();
+  print_line_(fmt::format("eval after step {}  loss {:.4f}  accuracy {:.2f}%  {} targets  {:.3g} s",
+                          report.step, all.mean_loss(), 100 * all.accuracy(), all.targets,
+                          report.seconds));
+}
+
+template <class Line>
+void RecordSink::write(const Line& line, std::int64_t step) {
   try {
-    file_.append(record);
+    file_.append(line);
     failing_ = false;
   } catch (const Error& e) {
-    if (!failing_)
-      log_warning("{}; the run goes on, and step {} has no line", e.what(), record.step);
+    if (!failing_) log_warning("{}; the run goes on, and step {} has no line", e.what(), step);
     failing_ = true;
   }
-  print_line_(format_step_line(record));
 }
 
 void PlannedSink::on_step(const StepReport& report) {

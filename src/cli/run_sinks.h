@@ -58,8 +58,13 @@ class RecordSink final : public RunSink {
              std::function<void(const std::string&)> print_line);
   void on_start() override { begin_ = std::chrono::steady_clock::now(); }
   void on_step(const StepReport& report) override;
+  void on_eval(const EvalReport& report) override;
 
  private:
+  // A failed write does not end the run.
+  template <class Line>
+  void write(const Line& line, std::int64_t step);
+
   const RunPlan& plan_;
   std::int64_t begin_step_;
   std::function<void(const std::string&)> print_line_;

@@ -46,7 +46,7 @@ bool begins_as_ours(std::string_view text) {
 std::int64_t step_of(std::string_view line, const fs::path& path, std::int64_t number) {
   const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer() ||
-      !json.contains("loss") || !json.contains("gradient_norm"))
+      !json.contains("loss") || !(json.contains("gradient_norm") || json.contains("kind")))
     not_ours(path, number);
   return json["step"].get<std::int64_t>();
 }
@@ -123,8 +123,10 @@ MetricsFile::MetricsFile(const fs::path& path, std::int64_t last_step) : path_(p
 
 MetricsFile::~MetricsFile() { close_descriptor(fd_); }
 
-void MetricsFile::append(const StepRecord& record) {
-  const std::string line = dump_json(record_to_json(record)) + "\n";
+void MetricsFile::append(const StepRecord& record) { append(record_to_json(record)); }
+
+void MetricsFile::append(const OrderedJson& json) {
+  const std::string line = dump_json(json) + "\n";
   const off_t begin = ::lseek(fd_, 0, SEEK_END);
   std::size_t written = 0;
   while (written < line.size()) {

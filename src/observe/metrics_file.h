@@ -1,9 +1,10 @@
-// MetricsFile: appends one line per step, a JSON object (docs/metrics.md).
+// MetricsFile: appends one line per step or evaluation, a JSON object (docs/metrics.md).
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 
+#include "base/json.h"
 #include "observe/step_record.h"
 
 namespace longstride {
@@ -27,6 +28,8 @@ class MetricsFile {
   // Throws Error if the line cannot be written whole (disk full); the file is then unchanged, and
   // later lines may be appended.
   void append(const StepRecord& record);
+  // A line of another kind, under the same terms. It has `time`, `kind` and `step`.
+  void append(const OrderedJson& line);
 
  private:
   std::filesystem::path path_;

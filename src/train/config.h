@@ -23,7 +23,7 @@ struct ModelSourceConfig {
   std::int64_t window = 0;     // of every layer of a preset; 0: its own
   // Globs over parameter names: what is trained (none: all), and what of it is not.
   std::vector<std::string> train, freeze;
-  RopeChoice rope = {};        // in place of that of config.json or of the preset
+  RopeChoice rope = {};  // in place of that of config.json or of the preset
 };
 
 struct DataConfig {
@@ -77,6 +77,14 @@ struct MetricsConfig {
   std::filesystem::path file;  // never empty after loading
 };
 
+// Evaluation on other data during the run.
+struct EvalConfig {
+  std::vector<std::filesystem::path> path;  // empty: none; of the same format as the data
+  std::filesystem::path document_index, loss_mask;
+  std::int64_t every = 0;    // steps; 0: only at the end
+  std::int64_t samples = 0;  // the first so many; 0: all
+};
+
 struct DeviceConfig {
   std::string name = "auto";  // "auto", "cpu" or "cuda"
   std::int64_t threads = 0;   // 0: all
@@ -107,6 +115,7 @@ struct TrainConfig {
   ScheduleConfig schedule;
   CheckpointConfig checkpoint;
   MetricsConfig metrics;
+  EvalConfig eval;
   DeviceConfig device;
   MemoryConfig memory;
   NumericsConfig numerics;

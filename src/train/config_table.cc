@@ -30,6 +30,9 @@ const ConfigSection kSections[] = {
     {"schedule", "The learning rate schedule."},
     {"checkpoint", "What is saved, where and when."},
     {"metrics", "The record of every step: [metrics.md](metrics.md)."},
+    {"eval",
+     "Loss and accuracy on other data during the run, as lines of their own in the metrics file. "
+     "It takes no memory of its own and does not change the result."},
     {"device", "Where it runs."},
     {"memory",
      "Where keys, values, their gradients and the optimizer's state may be kept. The result does "
@@ -219,6 +222,21 @@ const std::vector<ConfigKey>& table() {
        LS_FIELD(checkpoint.snapshot), bytes(), kOptional, "auto"},
       {"metrics", "file", Type::kPath, "JSONL file, one line per step.", LS_FIELD(metrics.file),
        any(), kOptional, "metrics.jsonl in checkpoint.directory"},
+      {"eval", "path", Type::kPaths,
+       "Files or directories with data that are not trained on, in `data.format` and with "
+       "`data.document_token`.",
+       LS_FIELD(eval.path), any(), kOptional, "none"},
+      {"eval", "document_index", Type::kPath, "As `data.document_index`, for `path`.",
+       LS_FIELD(eval.document_index)},
+      {"eval", "loss_mask", Type::kPath, "As `data.loss_mask`, for `path`.",
+       LS_FIELD(eval.loss_mask)},
+      {"eval", "every", Type::kInteger,
+       "Steps between evaluations, the first one before the first step; 0 evaluates only at the "
+       "end, which is done in any case.",
+       LS_FIELD(eval.every), count_from(0)},
+      {"eval", "samples", Type::kInteger,
+       "Evaluates only the first so many sequences, in the order of the files; 0: all.",
+       LS_FIELD(eval.samples), count_from(0)},
       {"device", "name", Type::kChoice, "The backend; auto takes cuda if there is a GPU.",
        LS_FIELD(device.name), one_of({"auto", "cpu", "cuda"})},
       {"device", "threads", Type::kInteger,

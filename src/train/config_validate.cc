@@ -50,6 +50,26 @@ void validate_data(const DataConfig& data) {
                 "join the token files into one");
 }
 
+void validate_eval(const EvalConfig& eval, const DataConfig& data) {
+  const char* given = !eval.document_index.empty() ? "document_index"
+                      : !eval.loss_mask.empty()    ? "loss_mask"
+                      : eval.every > 0             ? "every"
+                      : eval.samples > 0           ? "samples"
+                                                   : nullptr;
+  if (eval.path.empty()) {
+    if (given == nullptr) return;
+    throw Error(fmt::format("eval.{} is set and eval.path is not", given),
+                "name data to evaluate on as eval.path");
+  }
+  const bool for_tokens = !eval.document_index.empty() || !eval.loss_mask.empty();
+  if (for_tokens && (data.format == "text" || eval.path.size() > 1))
+    throw Error(fmt::format("eval.{} belongs to one token file", given),
+                "name one file of tokens as eval.path, or leave it out");
+  if (!eval.document_index.empty() && data.document_token)
+    throw Error("both data.document_token and eval.document_index are given",
+                "leave one of them out");
+}
+
 void validate_training(const TrainingConfig& training) {
   if (!training.chunk || *training.chunk % training.page == 0) return;
   const std::int64_t fitting = (*training.chunk / training.page + 1) * training.page;
@@ -74,6 +94,7 @@ void validate(const TrainConfig& config) {
   validate_model(config.model);
   for (const ConfigKey& key : config_keys()) check_config_value(key, config);
   validate_data(config.data);
+  validate_eval(config.eval, config.data);
   validate_training(config.training);
   warn_of_warm_up(config.schedule, config.training.steps);
   if (config.device.threads > 0) warn_of_many_threads("device.threads", config.device.threads);

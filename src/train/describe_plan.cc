@@ -34,6 +34,13 @@ std::string step_of(const RunPlan& plan) {
                      std::min(*t.chunk, t.context), t.page);
 }
 
+std::string evaluations_of(const RunPlan& plan) {
+  if (!plan.eval_samples) return "";
+  const std::int64_t every = plan.config.eval.every;
+  return fmt::format("; evaluates {} samples{}", plan.eval_count(),
+                     every > 0 ? fmt::format(" every {} steps", every) : " at the end");
+}
+
 std::string steps_of(const RunPlan& plan) {
   const TrainingConfig& t = plan.config.training;
   const double epochs = static_cast<double>(t.steps) * static_cast<double>(t.batch) /
@@ -165,7 +172,7 @@ std::string summarize(const RunPlan& plan, std::optional<double> step_seconds) {
   const std::string sparse =
       plan.numerics.sparse.any() ? "; " + describe_attention(plan.numerics.sparse) : "";
   row("model", model_of(plan) + sparse);
-  row("data", fmt::format("{}; steps: {}", data_of(plan), steps_of(plan)));
+  row("data", fmt::format("{}; steps: {}{}", data_of(plan), steps_of(plan), evaluations_of(plan)));
   row("step", step_of(plan) + predicted(plan, step_seconds));
   row("activations", activations_of(plan));
   row("device", fmt::format("{}, {}", plan.numerics.device, on_device(plan.needs)));
@@ -188,7 +195,7 @@ std::string describe(const RunPlan& plan, const CorpusFacts& facts,
   describe_data(facts, row);
   row("step", step_of(plan) + predicted(plan, step_seconds));
   if (plan.numerics.sparse.any()) row("attention", describe_attention(plan.numerics.sparse));
-  row("steps", steps_of(plan));
+  row("steps", steps_of(plan) + evaluations_of(plan));
   row("kernels", fmt::format("{}, {}", plan.numerics.device, plan.numerics.kernels));
   row("weights", text(plan.needs.weights));
   row("gradients", text(plan.needs.gradients));

@@ -93,11 +93,13 @@ void split_state(RunPlan& plan, const Device& device) {
   if (plan.needs.optimizer_disk == 0) plan.state.place = StatePlace::kHost;
 }
 
-StepOptions step_options(const TrainingConfig& training, bool packed) {
+StepOptions step_options(const RunPlan& plan) {
+  const TrainingConfig& training = plan.config.training;
   return {.max_tokens = training.context,
           .keep_chunks = training.keep_chunks,
           .within_episode = within_episode(training.rebuild_feed_forward),
-          .packed = packed};
+          .packed = plan.packed,
+          .evaluates = plan.eval_samples != nullptr};
 }
 
 StatePlace first_place(const std::string& wanted) {
@@ -158,7 +160,7 @@ void place_pages(RunPlan& plan, const Device& device, const StepPlanner& planner
 // step does not fit otherwise.
 StepOptions fit_step(RunPlan& plan, const Device& device, const PlannerOf& planner_of,
                      const PageBudget& budget) {
-  StepOptions asked = step_options(plan.config.training, plan.packed);
+  StepOptions asked = step_options(plan);
   const RunNeeds before = plan.needs;
   const StateOptions state = plan.state;
   const auto place = [&](const StepOptions& options) {

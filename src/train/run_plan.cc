@@ -30,6 +30,12 @@ std::int64_t ModelSource::trainable_parameters() const {
   return count;
 }
 
+std::int64_t RunPlan::eval_count() const {
+  if (!eval_samples) return 0;
+  const std::int64_t all = eval_samples->samples_per_epoch();
+  return config.eval.samples > 0 ? std::min(config.eval.samples, all) : all;
+}
+
 ModelSource open_model_source(const ModelSourceConfig& source, std::int64_t context) {
   ModelSource model;
   if (source.preset.empty()) {
@@ -78,6 +84,29 @@ void plan_numerics(RunPlan& plan, Device& device) {
 
 }  // namespace
 
+namespace {
+
+RunOutputs outputs_of(const TrainConfig& config) {
+  return {.directories = {config.checkpoint.directory, config.memory.disk_path},
+          .files = {config.metrics.file},
+          .checkpoints = config.checkpoint.directory};
+}
+
+// Needs the model.
+void open_eval_data(RunPlan& plan) {
+  const TrainConfig& config = plan.config;
+  const EvalConfig& eval = config.eval;
+  plan.eval_corpus = open_corpus({eval.path, config.data.format, config.data.document_token,
+                                  eval.document_index, eval.loss_mask, outputs_of(config)});
+  plan.eval_samples = std::make_unique<SampleStream>(
+      *plan.eval_corpus, SampleOptions{config.training.context, config.data.pack, false, 0,
+                                       plan.model.config.vocabulary});
+  // Reads them all, so that a token outside the vocabulary does not end the run later.
+  for (std::int64_t i = 0; i < plan.eval_count(); ++i) plan.eval_samples->sample(i);
+}
+
+}  // namespace
+
 RunPlan plan_shapes(const TrainConfig& config, Device& device) {
   RunPlan plan;
   plan.config = config;
@@ -98,20 +127,20 @@ RunPlan plan_run(const TrainConfig& config, Device& device, std::optional<Resume
   plan_numerics(plan, device);
   const ModelConfig& model = plan.model.config;
   const DataConfig& data = config.data;
-  plan.corpus = open_corpus({data.path,
-                             data.format,
-                             data.document_token,
-                             data.document_index,
-                             data.loss_mask,
-                             {.directories = {config.checkpoint.directory, config.memory.disk_path},
-                              .files = {config.metrics.file},
-                              .checkpoints = config.checkpoint.directory}});
+  plan.corpus = open_corpus({data.path, data.format, data.document_token, data.document_index,
+                             data.loss_mask, outputs_of(config)});
   plan.samples = std::make_unique<SampleStream>(
       *plan.corpus,
       SampleOptions{config.training.context, data.pack, data.shuffle,
                     static_cast<std::uint64_t>(config.training.seed), model.vocabulary});
-  plan.packed =
-      data.pack && plan.corpus->document_end(0, plan.corpus->tokens()) < plan.corpus->tokens();
+  const auto has_documents = [](const Corpus& corpus) {
+    return corpus.document_end(0, corpus.tokens()) < corpus.tokens();
+  };
+  plan.packed = data.pack && has_documents(*plan.corpus);
+  if (!config.eval.path.empty()) {
+    open_eval_data(plan);
+    plan.packed = plan.packed || (data.pack && has_documents(*plan.eval_corpus));
+  }
   // A resumed run keeps the choices that another machine might make differently.
   if (plan.resume) plan.numerics.head_block_rows = plan.resume->state.numerics.head_block_rows;
   plan_memory(plan, device, rates_of_this_machine(device));

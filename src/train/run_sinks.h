@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "train/evaluation.h"
 #include "train/step.h"
 
 namespace longstride {
@@ -33,6 +34,13 @@ struct StepProgress {
   double done = 0;  // share of the step, without the update
 };
 
+// Report of an evaluation on other data, after so many steps.
+struct EvalReport {
+  std::int64_t step = 0;
+  Evaluation evaluation;
+  double seconds = 0;
+};
+
 class RunSink {
  public:
   virtual ~RunSink() = default;
@@ -42,6 +50,7 @@ class RunSink {
   virtual void on_start() {}
   virtual void on_progress(const StepProgress&) {}  // before every task
   virtual void on_step(const StepReport&) {}
+  virtual void on_eval(const EvalReport&) {}
   virtual void on_save(const std::filesystem::path&) {}  // a checkpoint is complete
   // A save begins (true); no save is in progress any more (false).
   virtual void on_saving(bool) {}

@@ -133,10 +133,14 @@ void Trainer::run_steps(const RunControl& control) {
     timed("kernels",
           [&] { state_.numerics.choices = engine_.choose_kernels(control.should_stop); });
   tell([](RunSink& sink) { sink.on_start(); });
+  if (state_.step == 0 && config.eval.every > 0) evaluate(control);
   while (state_.step < config.training.steps) {
     const StepReport report = step(control);
     settle(saves_.poll());
     tell([&](RunSink& sink) { sink.on_step(report); });
+    if (plan_.eval_samples && (state_.step == config.training.steps ||
+                               (config.eval.every > 0 && state_.step % config.eval.every == 0)))
+      evaluate(control);
     // A later step was finite, so the last save is good.
     if (!report.skipped && saved_step_ < state_.step) remove_old_saves();
     const std::int64_t every = config.checkpoint.every;
@@ -255,6 +259,25 @@ StepReport Trainer::step(const RunControl& control) {
                   static_cast<double>(plan_.samples->samples_per_epoch());
   report.seconds.total = seconds_since(start);
   return report;
+}
+
+void Trainer::evaluate(const RunControl& control) {
+  const auto start = std::chrono::steady_clock::now();
+  const TraceSpan span(TraceTrack::kStep, {"evaluation", state_.step});
+  const auto should_stop = [&] {
+    settle(saves_.poll());
+    return control.should_stop && control.should_stop();
+  };
+  SampleStream& samples = *plan_.eval_samples;
+  EvalReport report{.step = state_.step, .evaluation = {}};
+  engine_.record_losses();
+  for (std::int64_t i = 0; i < plan_.eval_count(); ++i) {
+    const Sample sample = samples.sample(i);
+    engine_.evaluate({sample.tokens, sample.targets, sample.document_starts}, should_stop);
+    report.evaluation.add(sample, engine_.runner().losses(), engine_.runner().correct());
+  }
+  report.seconds = seconds_since(start);
+  tell([&](RunSink& sink) { sink.on_eval(report); });
 }
 
 std::string Trainer::run_sequences(StepReport& report, const RunControl& control) {

@@ -60,6 +60,8 @@ class Trainer {
   bool run_to_the_end(const RunControl& control);
   void run_steps(const RunControl& control);
   StepReport step(const RunControl& control);
+  // On the data of [eval], with the present weights.
+  void evaluate(const RunControl& control);
   // Forward and backward of all sequences; returns where the first loss that is not finite
   // occurred, if any.
   std::string run_sequences(StepReport& report, const RunControl& control);

@@ -202,6 +202,7 @@ TEST(Config, EveryKeyIsStored) {
     std::vector<std::string> overrides = {name + "=" + value};
     if (name == "model.path") overrides.emplace_back("model.preset=");
     if (name == "data.format") overrides.emplace_back("data.document_token=");
+    if (name.starts_with("eval.") && name != "eval.path") overrides.emplace_back("eval.path=held");
     const OrderedJson json = config_to_json(minimal(overrides));
     ASSERT_TRUE(json[key.section].contains(key.key)) << name;
     const OrderedJson& stored = json[key.section][key.key];
