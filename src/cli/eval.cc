@@ -60,7 +60,7 @@ StepPlan plan_of(const Engine& engine, const NumericsRecord& numerics, std::int6
   const Device& device = engine.device();
   const StepPlanner planner =
       engine.planner(numerics, {.max_tokens = context, .forward_only = true});
-  const StepPlan all = planner.plan({});
+  StepPlan all = planner.plan({});
   const std::int64_t free = device_budget(device, std::nullopt).available;
   if (all.memory.total() <= free) return all;
   const std::int64_t host = device.shares_host_memory() ? 0 : device.available_host_bytes();

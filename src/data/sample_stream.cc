@@ -162,6 +162,11 @@ std::int64_t SampleStream::counted_targets(std::int64_t i) {
   return targets_in(begin, last_target(end_of(begin)));
 }
 
+std::int64_t SampleStream::size_of(std::int64_t i) {
+  const std::int64_t begin = begin_of(i);
+  return end_of(begin) - begin;
+}
+
 Sample SampleStream::sample(std::int64_t i) {
   const std::int64_t begin = begin_of(i);
   const std::int64_t end = end_of(begin);

@@ -51,6 +51,8 @@ class SampleStream {
 
   // sample(i).counted_targets(), holding only one block of the sample at a time.
   std::int64_t counted_targets(std::int64_t i);
+  // sample(i).size(), likewise.
+  std::int64_t size_of(std::int64_t i);
   // Samples of an epoch, n >= 1.
   std::int64_t samples_per_epoch() const { return static_cast<std::int64_t>(begins_.size()); }
   // Throws Error naming file, token, value and vocabulary if a token is outside it.

@@ -1,7 +1,7 @@
 #include "train/step_work.h"
 
 #include <algorithm>
-#include <cstdint>
+#include <map>
 
 namespace longstride {
 namespace {
@@ -57,6 +57,24 @@ double StepWork::flops(const StepSchedule& schedule) const {
   for (const Episode& episode : schedule.episodes)
     for (const Task& task : episode.tasks) sum += flops(task);
   return sum;
+}
+
+std::vector<double> sequence_begins(const ModelConfig& config, const NumericsRecord& numerics,
+                                    const ScheduleOptions& options,
+                                    std::span<const std::int64_t> sizes) {
+  std::map<std::int64_t, double> by_size;
+  for (const std::int64_t size : sizes) by_size.emplace(size, 1.0);
+  // Most steps have sequences of one size, which need no count.
+  if (by_size.size() > 1)
+    for (auto& [size, flops] : by_size) {
+      const SequenceLayout layout{size, numerics.chunk_tokens, numerics.page_tokens};
+      flops = StepWork(config, numerics, layout).flops(make_step_schedule(layout, options));
+    }
+  std::vector<double> begins = {0.0};
+  for (const std::int64_t size : sizes) begins.push_back(begins.back() + by_size.at(size));
+  const double all = begins.back();
+  for (double& begin : begins) begin /= all;
+  return begins;
 }
 
 }  // namespace longstride

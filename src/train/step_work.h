@@ -3,7 +3,10 @@
 // are.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "model/config.h"
 #include "model/trainable.h"
@@ -38,5 +41,11 @@ class StepWork {
   const TrainedParts trained_;
   TaskCounter tasks_;
 };
+
+// Where each of a step's sequences begins, as a share of the arithmetic of all, and at the end 1.
+// `sizes` are their tokens, each one document; `options` are the plan's.
+std::vector<double> sequence_begins(const ModelConfig& config, const NumericsRecord& numerics,
+                                    const ScheduleOptions& options,
+                                    std::span<const std::int64_t> sizes);
 
 }  // namespace longstride

@@ -13,6 +13,7 @@
 #include "train/learning_rate.h"
 #include "train/resume_point.h"
 #include "train/step_trace.h"
+#include "train/step_work.h"
 
 namespace longstride {
 namespace {
@@ -286,28 +287,29 @@ std::string Trainer::run_sequences(StepReport& report, const RunControl& control
     settle(saves_.poll());  // reported as soon as it has ended
     return control.should_stop && control.should_stop();
   };
-  const auto on_progress = [&](std::int64_t sequence) -> OnSequenceProgress {
-    if (sinks_.empty()) return nullptr;
-    return [&, sequence](const SequenceProgress& progress) {
-      const StepProgress now{
-          report.step,
-          report.total_steps,
-          sequence,
-          batch,
-          progress,
-          (static_cast<double>(sequence) + progress.done) / static_cast<double>(batch)};
-      tell([&](RunSink& sink) { sink.on_progress(now); });
-    };
-  };
-
   // The loss is the mean over all targets of the step, so they are counted first; samples are read
   // one at a time, so that only one is held in memory.
   std::int64_t targets = 0;
+  std::vector<std::int64_t> sizes;
   {
     const TraceSpan span(TraceTrack::kStep, {"targets"});
-    for (std::int64_t i = 0; i < batch; ++i)
+    for (std::int64_t i = 0; i < batch; ++i) {
       targets += plan_.samples->counted_targets(state_.data_position + i);
+      sizes.push_back(plan_.samples->size_of(state_.data_position + i));
+    }
   }
+  const std::vector<double> begins =
+      sequence_begins(engine_.config(), state_.numerics, plan_.step->schedule, sizes);
+  const auto on_progress = [&](std::int64_t sequence) -> OnSequenceProgress {
+    if (sinks_.empty()) return nullptr;
+    const double begin = begins[static_cast<std::size_t>(sequence)],
+                 share = begins[static_cast<std::size_t>(sequence) + 1] - begin;
+    return [&, sequence, begin, share](const SequenceProgress& progress) {
+      const StepProgress now{report.step, report.total_steps, sequence,
+                             batch,       progress,           begin + share * progress.done};
+      tell([&](RunSink& sink) { sink.on_progress(now); });
+    };
+  };
 
   engine_.zero_gradients();
   std::string nonfinite;
