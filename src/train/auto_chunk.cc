@@ -54,13 +54,13 @@ std::optional<double> seconds_with(std::int64_t chunk, const ChunkCase& run, Dev
 
 std::int64_t auto_chunk(const ChunkCase& run, const Device& device) {
   const std::int64_t shortest = rounded_to(kShortest, run.page);
-  if (device.runs_on() != DeviceKind::kCuda) return shortest;
+  if (device.shares_host_memory()) return shortest;  // a CPU
   const MachineRates rates = known_rates(device.name());
   const AbsentMachine memory{
       .device = device.name(),
       .device_bytes = device.used_bytes() + device.available_bytes(),  // all it has
       .host_bytes = std::int64_t{1} << 50};
-  const std::unique_ptr<Device> machine = make_shapes_device(DeviceKind::kCuda, memory);
+  const std::unique_ptr<Device> machine = make_shapes_device(device.runs_on(), memory);
 
   std::vector<std::int64_t> chunks = {shortest};
   const std::int64_t longest =
