@@ -1,6 +1,7 @@
 #include "pages/page_budget.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "base/sizes.h"
@@ -33,22 +34,41 @@ std::int64_t pages_accessed(const SequenceLayout& layout, const KeySegment& segm
   return std::min((end - begin + slack + per - 2) / per + 1, groups) * per;
 }
 
+// Pages of a list's largest segments: of the one that is the last, and of the others.
+struct LargestSegments {
+  std::int64_t last = 0, other = 0;
+};
+
+LargestSegments largest_segments(const SequenceLayout& layout, const StepSchedule& schedule,
+                                 const std::vector<KeySegment>& list) {
+  LargestSegments largest;
+  for (const KeySegment& segment : list) {
+    std::int64_t& most = segment.last ? largest.last : largest.other;
+    most = std::max(most, pages_accessed(layout, segment, schedule));
+  }
+  return largest;
+}
+
 // The largest working set of one access: the whole groups of a segment of a task's visited pages,
 // plus the pages that the task appends.
 Needed largest_access(const SequenceLayout& layout, const StepSchedule& schedule) {
   Needed largest;
+  // The layers of a chunk share their lists, which are long if the context is.
+  std::unordered_map<const void*, LargestSegments> known;
   for (const Episode& episode : schedule.episodes)
     for (const Task& task : episode.tasks) {
       const std::int64_t own = task.append ? task.appended.size() : 0;
       largest.kv = std::max(largest.kv, own);
       if (task.segments == nullptr) continue;
-      for (const KeySegment& segment : *task.segments) {
-        const std::int64_t pages =
-            task.sparse ? task.most_visited : pages_accessed(layout, segment, schedule);
-        largest.kv = std::max(largest.kv, pages + (segment.last ? 0 : own));
-        if (task.kind == TaskKind::kLayerBackward)
-          largest.gradients = std::max(largest.gradients, pages);
-      }
+      const auto [at, added] = known.try_emplace(task.segments.get());
+      if (added) at->second = largest_segments(layout, schedule, *task.segments);
+      LargestSegments pages = at->second;
+      if (task.sparse)  // whatever the segments
+        for (std::int64_t* most : {&pages.last, &pages.other})
+          if (*most > 0) *most = task.most_visited;
+      largest.kv = std::max({largest.kv, pages.last, pages.other > 0 ? pages.other + own : 0});
+      if (task.kind == TaskKind::kLayerBackward)
+        largest.gradients = std::max({largest.gradients, pages.last, pages.other});
     }
   return {std::min(largest.kv, schedule.peak_kv_pages),
           std::min(largest.gradients, schedule.peak_gradient_pages)};
@@ -93,6 +113,13 @@ std::int64_t gradients_kept(const SequenceLayout& layout, const StepSchedule& sc
   return enough;
 }
 
+std::int64_t streaming_bytes(const Needed& least, const StepSchedule& schedule,
+                             const KvShape& shape) {
+  return std::min(kAccessesAtOnce * least.kv, schedule.peak_kv_pages) * shape.page_bytes() +
+         std::min(kAccessesAtOnce * least.gradients, schedule.peak_gradient_pages) *
+             shape.gradient_page_bytes();
+}
+
 }  // namespace
 
 std::int64_t least_device_bytes(const SequenceLayout& layout, const StepSchedule& schedule,
@@ -103,10 +130,7 @@ std::int64_t least_device_bytes(const SequenceLayout& layout, const StepSchedule
 
 std::int64_t streaming_device_bytes(const SequenceLayout& layout, const StepSchedule& schedule,
                                     const KvShape& shape) {
-  const Needed least = largest_access(layout, schedule);
-  return std::min(kAccessesAtOnce * least.kv, schedule.peak_kv_pages) * shape.page_bytes() +
-         std::min(kAccessesAtOnce * least.gradients, schedule.peak_gradient_pages) *
-             shape.gradient_page_bytes();
+  return streaming_bytes(largest_access(layout, schedule), schedule, shape);
 }
 
 PageSpread spread_pages(const SequenceLayout& layout, const StepSchedule& schedule,
@@ -120,10 +144,10 @@ PageSpread spread_pages(const SequenceLayout& layout, const StepSchedule& schedu
   capacity.pages_per_group = group_pages(layout, schedule);
   capacity.kv_pages = schedule.peak_kv_pages;
   capacity.gradient_pages = schedule.peak_gradient_pages;
+  const Needed least = largest_access(layout, schedule);
   if (budget.device != PageBudget::kAll && budget.device < all) {
-    const Needed least = largest_access(layout, schedule);
     const std::int64_t needed = least.kv * kv_page + least.gradients * gradient_page,
-                       streaming = streaming_device_bytes(layout, schedule, shape);
+                       streaming = streaming_bytes(least, schedule, shape);
     if (budget.device < needed)
       throw Error(
           fmt::format("{} for pages on the device is too little: the largest working set of {} "
@@ -167,7 +191,6 @@ PageSpread spread_pages(const SequenceLayout& layout, const StepSchedule& schedu
 
   // Groups that do not fit on the device go to host memory first, then to the disk.
   std::int64_t host_left = budget.host;
-  const Needed largest = largest_access(layout, schedule);
   const auto place = [&](OffloadCapacity& offload, std::int64_t page_bytes, std::int64_t here,
                          std::int64_t most, std::int64_t accessed) {
     if (here == most) return;
@@ -185,12 +208,12 @@ PageSpread spread_pages(const SequenceLayout& layout, const StepSchedule& schedu
     if (offload.disk_records > 0) spread.host_bytes += offload.disk_buffers * group_bytes;
   };
   const auto place_kv = [&] {
-    place(capacity.kv_offload, kv_page, capacity.kv_pages, schedule.peak_kv_pages, largest.kv);
+    place(capacity.kv_offload, kv_page, capacity.kv_pages, schedule.peak_kv_pages, least.kv);
   };
   // Gradients of selected pages go to and fro, one page at a time: too much for a disk.
   if (!schedule.sparse) place_kv();
   place(capacity.gradient_offload, gradient_page, capacity.gradient_pages,
-        schedule.peak_gradient_pages, largest.gradients);
+        schedule.peak_gradient_pages, least.gradients);
   if (schedule.sparse) place_kv();
   if (schedule.sparse && capacity.gradient_offload.disk_records > 0)
     throw Error(
