@@ -121,6 +121,10 @@ void check_options(const StepBenchOptions& o) {
                   "give auto, recompute, or a file by longstride plan --out");
     if (!o.page_memory.empty())
       throw Error("both --page-memory and a plan from a file", "leave one of them out");
+    if (o.keep_chunks != StepBenchOptions{}.keep_chunks || o.rebuild_feed_forward)
+      throw Error(fmt::format("both {} and a plan from a file",
+                              o.rebuild_feed_forward ? "--rebuild-feed-forward" : "--keep-chunks"),
+                  "leave one of them out: the plan says what is kept");
   }
   if (!o.activation_memory.empty() && o.plan != "auto")
     throw Error("--activation-memory without --plan auto", "add --plan auto");

@@ -1,7 +1,9 @@
 // longstride plan: what training on each of several contexts needs and how long a step takes, on
 // this machine or another, before anything runs.
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <utility>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -25,12 +27,29 @@ namespace {
 struct Options {
   std::string preset, model, chunk, machine, gpu_memory, host_memory, disk,
       attention = "model", device = "auto", svg, html, out;
+  bool device_given = false;
   std::vector<std::string> contexts;
   double price = 0;
   bool longest = false, json = false;
   NumericsChoice numerics;
   AttentionChoice sparse;
+  std::vector<std::pair<std::string, std::string>> settings;  // of kSettings, those that are given
 };
+
+// Options that a configuration file has settings for.
+constexpr std::pair<const char*, const char*> kSettings[] = {
+    {"--attention", "attention.kind"},
+    {"--attention-layers", "attention.layers"},
+    {"--budget", "attention.budget"},
+    {"--sinks", "attention.sinks"},
+    {"--recent", "attention.recent"},
+    {"--union", "attention.union_pages"},
+    {"--summary", "attention.summary"},
+    {"--summary-tokens", "attention.summary_tokens"},
+    {"--scoring", "attention.scoring"},
+    {"--compute", "numerics.compute"},
+    {"--determinism", "numerics.determinism"},
+    {"--kv-gradient-dtype", "numerics.kv_gradient_dtype"}};
 
 // The device that is planned for, and its rates.
 struct Target {
@@ -38,12 +57,14 @@ struct Target {
   MachineRates rates;
 };
 
-Target target_of(const Options& o) {
+Target target_of(const Options& o, const std::string& device) {
   if (o.machine.empty()) {
-    Target here{make_device(o.device), {}};
+    Target here{make_device(device), {}};
     here.rates = rates_of_this_machine(*here.device);
     return here;
   }
+  if (o.device_given)
+    throw Error("both --machine and --device", "leave --device out: the machine has its own");
   const bool is_file = o.machine.ends_with(".json") || std::filesystem::exists(o.machine);
   Target there{nullptr, is_file ? read_machine_rates(o.machine) : find_machine(o.machine)};
   const auto replace = [](std::int64_t& bytes, const std::string& given, const char* option) {
@@ -57,28 +78,43 @@ Target target_of(const Options& o) {
   return there;
 }
 
-TrainConfig config_of(const Options& o, const ConfigWords& words, const Target& target) {
+// Of a file; of a model alone what the options say, without what depends on the device.
+TrainConfig read_config(const Options& o, const ConfigWords& words) {
   const int sources =
       (words.config.empty() ? 0 : 1) + (o.preset.empty() ? 0 : 1) + (o.model.empty() ? 0 : 1);
   if (sources != 1)
     throw Error(sources == 0 ? "no model is given" : "more than one model is given",
                 "give one of CONFIG.toml, --preset NAME and --model DIR");
-  TrainConfig config;
   if (!words.config.empty()) {
-    config = load_train_config(words.config, words.overrides);
-  } else {
-    if (!words.overrides.empty())
-      throw Error(fmt::format("--{} without a configuration file", words.overrides.front()),
-                  "give CONFIG.toml, or use the options of longstride plan --help");
-    const bool gpu = target.device->runs_on() == DeviceKind::kCuda;
-    config.model.preset = o.preset;
-    config.model.path = o.model;
-    config.model.dtype = gpu ? "bf16" : "f32";
-    config.numerics = {o.numerics.compute, o.numerics.kv_gradient_dtype, o.numerics.determinism};
-    config.attention = o.sparse;
-    config.attention.kind = o.attention;
+    if (!o.settings.empty())
+      throw Error(fmt::format("{} with a configuration file", o.settings.front().first),
+                  fmt::format("write --{}=VALUE", o.settings.front().second));
+    return load_train_config(words.config, words.overrides);
   }
-  if (!o.chunk.empty()) config.training.chunk = parse_size(o.chunk, "--chunk");
+  if (!words.overrides.empty())
+    throw Error(fmt::format("--{} without a configuration file", words.overrides.front()),
+                "give CONFIG.toml, or use the options of longstride plan --help");
+  TrainConfig config;
+  config.model.preset = o.preset;
+  config.model.path = o.model;
+  config.numerics = {o.numerics.compute, o.numerics.kv_gradient_dtype, o.numerics.determinism};
+  config.attention = o.sparse;
+  config.attention.kind = o.attention;
+  return config;
+}
+
+TrainConfig complete(TrainConfig config, const Options& o, const ConfigWords& words,
+                     const Target& target) {
+  if (words.config.empty())
+    config.model.dtype = target.device->runs_on() == DeviceKind::kCuda ? "bf16" : "f32";
+  if (o.chunk == "auto")
+    config.training.chunk.reset();
+  else if (!o.chunk.empty())
+    config.training.chunk = parse_size(o.chunk, "--chunk");
+  constexpr std::int64_t kMostChunk = std::int64_t{1} << 30;  // as training.chunk
+  if (config.training.chunk.value_or(0) > kMostChunk)
+    throw Error(fmt::format("--chunk {} is too long: at most 1G", o.chunk),
+                "give --chunk 4096, for instance");
   if (const std::optional<std::int64_t>& chunk = config.training.chunk;
       chunk && (*chunk < config.training.page || *chunk % config.training.page != 0))
     throw Error(fmt::format("a chunk of {} tokens is not a multiple of the page of {}", *chunk,
@@ -106,6 +142,10 @@ std::vector<std::int64_t> contexts_of(const Options& o, const TrainConfig& confi
     if (contexts.back() < 2)
       throw Error(fmt::format("--context {}: there is nothing to predict", text),
                   "give at least 2 tokens");
+    constexpr std::int64_t kMostTokens = 1'000'000'000'000;  // as training.context
+    if (contexts.back() > kMostTokens)
+      throw Error(fmt::format("--context {} is too long", text),
+                  fmt::format("give at most {} tokens", kMostTokens));
   }
   if (o.longest) {
     const std::optional<std::int64_t> longest =
@@ -122,6 +162,16 @@ std::vector<std::int64_t> contexts_of(const Options& o, const TrainConfig& confi
 }
 
 void check_outputs(const Options& o) {
+  std::map<std::filesystem::path, const char*> files;
+  for (const auto& [option, name] :
+       {std::pair("--out", &o.out), std::pair("--svg", &o.svg), std::pair("--html", &o.html)}) {
+    if (name->empty()) continue;
+    const auto [other, added] =
+        files.emplace(std::filesystem::absolute(*name).lexically_normal(), option);
+    if (!added)
+      throw Error(fmt::format("{} and {} are both {}", other->second, option, *name),
+                  "name two files");
+  }
   const auto begins = [](const char* text) {
     return [text](std::string_view head) { return head.starts_with(text); };
   };
@@ -135,8 +185,9 @@ void check_outputs(const Options& o) {
 int run_plan(const Options& o, const std::vector<std::string>& extras) {
   check_outputs(o);
   const ConfigWords words = sort_words(extras, "plan");
-  Target target = target_of(o);
-  TrainConfig config = config_of(o, words, target);
+  TrainConfig config = read_config(o, words);
+  Target target = target_of(o, o.device_given ? o.device : config.device.name);
+  config = complete(std::move(config), o, words, target);
   PlanReport report{.model = !o.preset.empty()             ? o.preset
                              : !o.model.empty()            ? o.model
                              : config.model.preset.empty() ? config.model.path.string()
@@ -151,7 +202,8 @@ int run_plan(const Options& o, const std::vector<std::string>& extras) {
   // The picture and the plan are of the longest context that fits.
   const Outlook* shown = nullptr;
   for (const Outlook& outlook : report.outlooks)
-    if (outlook.fits()) shown = &outlook;
+    if (outlook.fits() && (shown == nullptr || outlook.context() > shown->context()))
+      shown = &outlook;
   if (shown == nullptr && !(o.svg.empty() && o.out.empty()))
     throw Error("none of the contexts fits, so there is nothing to write",
                 "see what longstride plan says without --svg and --out");
@@ -180,15 +232,17 @@ void add_plan(CLI::App& app, Action& action) {
   command->add_flag("--longest", o->longest, "also the longest context that fits");
   command->add_option(
       "--chunk", o->chunk,
-      "tokens of a chunk; without it what is fastest, as training.chunk = \"auto\"");
+      "tokens of a chunk; auto or without it what is fastest, as training.chunk = \"auto\"");
   command->add_option("--attention", o->attention, "model: as the model says; or sparse")
       ->check(CLI::IsMember({"model", "sparse"}))
       ->capture_default_str();
   add_sparse_options(*command, o->sparse);
   add_numerics_options(*command, o->numerics);
-  command->add_option("--machine", o->machine,
-                      "plan for another machine: a name (h200, h100, ...) or a file of rates by "
-                      "longstride calibrate --out");
+  command
+      ->add_option("--machine", o->machine,
+                   "plan for another machine: a name (h200, h100, ...) or a file of rates by "
+                   "longstride calibrate --out")
+      ->check(not_empty());
   command->add_option("--gpu-memory", o->gpu_memory, "bytes of the device for everything");
   command->add_option("--host-memory", o->host_memory,
                       "bytes of host memory for what leaves the device");
@@ -206,6 +260,9 @@ void add_plan(CLI::App& app, Action& action) {
       ->check(not_empty());
   add_device_option(*command, o->device);
   command->callback([o, command, &action] {
+    o->device_given = command->count("--device") > 0;
+    for (const auto& [option, setting] : kSettings)
+      if (command->count(option) > 0) o->settings.emplace_back(option, setting);
     action = [o, command] { return run_plan(*o, command->remaining()); };
   });
 }

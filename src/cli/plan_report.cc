@@ -23,19 +23,18 @@ std::string gib(std::int64_t bytes) {
 }
 std::string seconds(double s) { return fmt::format("{:.{}f}", s, s < 10 ? 2 : 1); }
 
-std::int64_t context_of(const Outlook& o) { return o.plan.config.training.context; }
-
 // Seconds of a step, as the rows of the table split them; they add up to the total.
 struct Split {
   double products = 0, attention = 0, recompute = 0, other = 0, transfers = 0, update = 0;
 };
 Split split_of(const Outlook& o) {
-  const StepCost& c = o.step;
+  const StepCost& c = o.step;  // of one sequence
   Split s;
-  s.products = c.forward.products + c.backward.products + c.forward.head + c.backward.head;
-  s.attention = c.forward.attention + c.backward.attention;
-  s.recompute = c.recompute.total() - c.recompute.transfers;
-  s.transfers = c.exposed_transfers();
+  s.products =
+      o.batch() * (c.forward.products + c.backward.products + c.forward.head + c.backward.head);
+  s.attention = o.batch() * (c.forward.attention + c.backward.attention);
+  s.recompute = o.batch() * (c.recompute.total() - c.recompute.transfers);
+  s.transfers = o.batch() * c.exposed_transfers();
   s.update = o.update_seconds;
   s.other = o.seconds() - s.products - s.attention - s.recompute - s.transfers - s.update;
   return s;
@@ -47,7 +46,7 @@ Table time_table(const PlanReport& report) {
   t.header.insert(t.header.end(), {"chunk", "products", "attention", "recompute", "other",
                                    "transfers", "update", "kept", "swapped"});
   for (const Outlook& o : report.outlooks) {
-    const std::int64_t context = context_of(o);
+    const std::int64_t context = o.context();
     if (!o.fits()) {
       Cells row(t.header.size(), "-");
       row[0] = format_count(context);
@@ -77,11 +76,10 @@ Table memory_table(const PlanReport& report) {
     if (!o.fits()) continue;
     const RunNeeds& n = o.plan.needs;
     const StepMemory& m = n.step;
-    t.rows.push_back({format_count(context_of(o)), gib(n.weights), gib(n.gradients),
-                      gib(n.optimizer), gib(m.kv_pages + m.summaries), gib(m.kv_gradient_pages),
-                      gib(m.retained), gib(m.workspace), gib(n.total()), gib(n.available),
-                      gib(m.host_pages), gib(m.host_activations), gib(n.optimizer_host),
-                      gib(n.disk_total())});
+    t.rows.push_back({format_count(o.context()), gib(n.weights), gib(n.gradients), gib(n.optimizer),
+                      gib(m.kv_pages + m.summaries), gib(m.kv_gradient_pages), gib(m.retained),
+                      gib(m.workspace), gib(n.total()), gib(n.available), gib(m.host_pages),
+                      gib(m.host_activations), gib(n.optimizer_host), gib(n.disk_total())});
   }
   return t;
 }
@@ -104,8 +102,11 @@ std::string to_text(const Table& t) {
 }
 
 std::string describe_machine(const MachineRates& m) {
-  return fmt::format("{}, {} GiB of device memory, {} GiB of host memory; times are {}", m.name,
-                     gib(m.device_bytes), gib(m.host_bytes),
+  // A device that shares host memory has none beside it.
+  const std::string host =
+      m.host_bytes > 0 ? fmt::format(", {} GiB of host memory", gib(m.host_bytes)) : "";
+  return fmt::format("{}, {} GiB of device memory{}; times are {}", m.name, gib(m.device_bytes),
+                     host,
                      m.measured ? "predicted from measured rates"
                                 : "rough: the rates are estimates (" + m.source +
                                       "; longstride calibrate measures them)");
@@ -115,7 +116,7 @@ std::vector<std::string> problems(const PlanReport& report) {
   std::vector<std::string> lines;
   for (const Outlook& o : report.outlooks) {
     if (o.fits()) continue;
-    lines.push_back(fmt::format("{}: {}", format_count(context_of(o)), o.problem));
+    lines.push_back(fmt::format("{}: {}", format_count(o.context()), o.problem));
     lines.push_back(o.remedies.empty()
                         ? fmt::format("  to change: {}", o.hint)
                         : fmt::format("  it would fit with {}", fmt::join(o.remedies, " and ")));
@@ -126,7 +127,7 @@ std::vector<std::string> problems(const PlanReport& report) {
 MemoryMapInput map_input(const PlanReport& report, const Outlook& o) {
   const RunNeeds& n = o.plan.needs;
   MemoryMapInput input{.title = fmt::format("{}, {} tokens, {}", report.model,
-                                            format_count(context_of(o)), report.machine.name),
+                                            format_count(o.context()), report.machine.name),
                        .config = o.plan.model.config,
                        .compute = o.plan.numerics.compute,
                        .device = {{"weights", n.weights}, {"gradients", n.gradients}},
@@ -145,7 +146,7 @@ MemoryMapInput map_input(const PlanReport& report, const Outlook& o) {
 }
 
 OrderedJson outlook_to_json(const PlanReport& report, const Outlook& o) {
-  OrderedJson json = {{"context", context_of(o)}, {"fits", o.fits()}};
+  OrderedJson json = {{"context", o.context()}, {"fits", o.fits()}};
   if (!o.fits()) {
     json["problem"] = o.problem;
     json["hint"] = o.hint;
@@ -230,7 +231,7 @@ std::string report_page(const PlanReport& report) {
   for (const Outlook& o : report.outlooks)
     if (o.fits())
       page.pictures.push_back(
-          {format_count(context_of(o)) + " tokens", picture_of(report, o), page.pictures.empty()});
+          {format_count(o.context()) + " tokens", picture_of(report, o), page.pictures.empty()});
   return plan_page(page);
 }
 

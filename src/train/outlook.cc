@@ -145,10 +145,12 @@ std::string describe_shares(const std::array<double, kRetainedKinds>& shares) {
 }
 
 double Outlook::tokens_per_s() const {
-  return static_cast<double>(plan.config.training.context) / seconds();
+  return batch() * static_cast<double>(context()) / seconds();
 }
 
-double Outlook::utilization() const { return step.utilization * step.total() / seconds(); }
+double Outlook::utilization() const {
+  return step.utilization * batch() * step.total() / seconds();
+}
 
 double Outlook::price_per_million(double price_per_hour) const {
   return price_per_hour / 3600 * 1e6 / tokens_per_s();
@@ -203,9 +205,8 @@ std::optional<std::int64_t> longest_context(const TrainConfig& config, Device& d
     return fits(quick, device, rates);
   };
   if (!chunks_fit(1)) return std::nullopt;
-  constexpr std::int64_t kMost = std::int64_t{1} << 26;  // tokens: far beyond any machine
   std::int64_t good = 1, bad = 2;
-  while (bad * chunk <= kMost && chunks_fit(bad)) {
+  while (bad * chunk <= kMostPlannedTokens && chunks_fit(bad)) {
     good = bad;
     bad *= 2;
   }

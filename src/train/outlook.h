@@ -32,8 +32,11 @@ struct Outlook {
   RetentionShares shares;
 
   bool fits() const { return problem.empty(); }
-  // Of a training step with one sequence.
-  double seconds() const { return step.total() + update_seconds; }
+  std::int64_t context() const { return plan.config.training.context; }
+  // Sequences of a training step.
+  double batch() const { return static_cast<double>(plan.config.training.batch); }
+  // Of a training step.
+  double seconds() const { return batch() * step.total() + update_seconds; }
   double tokens_per_s() const;
   double utilization() const;
   // Of a million tokens, if the machine costs so much an hour.

@@ -156,6 +156,22 @@ void place_pages(RunPlan& plan, const Device& device, const StepPlanner& planner
   needs.step = plan.step->memory;
 }
 
+// A plan lists every layer of every chunk, and the pages that a chunk visits.
+void check_plannable(const RunPlan& plan) {
+  const std::int64_t context = plan.config.training.context, chunk = plan.numerics.chunk_tokens,
+                     chunks = (context + chunk - 1) / chunk, layers = plan.model.config.layers;
+  if (context > kMostPlannedTokens)
+    throw Error(fmt::format("a context of {} tokens is too long to plan: at most {}", context,
+                            kMostPlannedTokens),
+                "shorten training.context");
+  if (chunks > kMostPlaces / layers)
+    throw Error(fmt::format("{} chunks of {} tokens, in each of {} layers, are too many to plan",
+                            chunks, chunk, layers),
+                fmt::format("make training.chunk larger (at least {}), or shorten training.context",
+                            (context / (kMostPlaces / layers) / plan.config.training.page + 1) *
+                                plan.config.training.page));
+}
+
 // Returns the options of the plan. Episodes retain less for their own backward pass only if the
 // step does not fit otherwise.
 StepOptions fit_step(RunPlan& plan, const Device& device, const PlannerOf& planner_of,
@@ -207,6 +223,7 @@ void plan_memory(RunPlan& plan, Device& device, const MachineRates& rates, Effor
   budget.disk_directory = memory.disk_path;
   needs.step_planned = needs.total() <= needs.available + budget.host + budget.disk;
   if (needs.step_planned) {
+    check_plannable(plan);
     const PlannerOf planner_of = [&](const StepOptions& with) {
       return StepPlanner(device, model, plan.model.specs, plan.numerics, with);
     };

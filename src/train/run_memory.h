@@ -13,6 +13,10 @@ namespace longstride {
 // kFit only finds out whether the run fits: quick, for searches.
 enum class Effort { kBest, kFit };
 
+// Longer contexts, or more layers of chunks, are refused: planning them would take minutes and
+// gigabytes, and training on them years.
+inline constexpr std::int64_t kMostPlannedTokens = std::int64_t{1} << 26, kMostPlaces = 400'000;
+
 // Fills `needs`, `step` and `state`; the rest of the plan must be complete. Throws Error if the
 // budgets contradict each other or pages fit nowhere.
 //

@@ -109,6 +109,70 @@ TEST(Plan, Pictures) {
   EXPECT_NE(page.find("<svg"), std::string::npos);
 }
 
+// What there is no room for on disk either is one matter; what nobody can plan is another.
+TEST(Plan, FarTooLong) {
+  const std::vector<std::string> disk = {"--preset", "tiny-llama", "--disk", "1000T", "--context"};
+  const auto problem = [&](const char* context, const char* chunk) {
+    std::vector<std::string> words = disk;
+    words.insert(words.end(), {context, "--chunk", chunk});
+    const Json plan = json_of(words)["plans"][0];
+    EXPECT_FALSE(plan["fits"].get<bool>());
+    return plan.value("problem", "");
+  };
+  EXPECT_NE(problem("1G", "16K").find("too long to plan"), std::string::npos);
+  EXPECT_NE(problem("64M", "128").find("too many to plan"), std::string::npos);
+}
+
+// The longest context may come first.
+TEST(Plan, PictureOfTheLongest) {
+  const TempDirectory directory;
+  const std::string svg = (directory.path() / "m.svg").string();
+  const ProgramResult run = run_program(
+      with({"--preset", "tiny-llama", "--context", "16K,4K", "--device", "cpu"}, {"--svg", svg}));
+  ASSERT_EQ(run.status, 0) << run.text();
+  EXPECT_NE(read_text(svg).find("tiny-llama, 16K tokens"), std::string::npos);
+}
+
+// Of a file, all settings count: the batch and the device too.
+TEST(Plan, SettingsOfAFile) {
+  const TempDirectory directory;
+  directory.write_text("run.toml", R"(
+[model]
+preset = "tiny-llama"
+[data]
+path = "tokens.bin"
+[training]
+context = "4K"
+chunk = 512
+steps = 1
+[checkpoint]
+directory = "out"
+[device]
+name = "cpu"
+)");
+  const std::string file = (directory.path() / "run.toml").string();
+  const auto plan = [&](const char* batch) { return json_of({file, batch})["plans"][0]; };
+  const Json one = plan("--training.batch=1"), four = plan("--training.batch=4");
+  const auto seconds = [](const Json& p, const char* what) {
+    return p["seconds"][what].get<double>();
+  };
+  EXPECT_NEAR(seconds(four, "total"), 4 * seconds(one, "total") - 3 * seconds(one, "update"),
+              1e-9 * seconds(four, "total"));
+  EXPECT_NEAR(seconds(four, "products"), 4 * seconds(one, "products"), 1e-9);
+  EXPECT_GE(seconds(four, "other"), 0);
+  EXPECT_GT(four["tokens_per_s"].get<double>(), one["tokens_per_s"].get<double>());
+  const auto refuses = [&](const std::vector<std::string>& words, const char* said) {
+    const ProgramResult run = run_program(with({file}, words));
+    EXPECT_EQ(run.status, 2) << run.text();
+    EXPECT_NE(run.text().find(said), std::string::npos) << run.text();
+  };
+  refuses({"--attention", "sparse"}, "--attention.kind=VALUE");
+  refuses({"--kv-gradient-dtype", "bf16"}, "--numerics.kv_gradient_dtype=VALUE");
+  if (run_program({"plan", "--preset", "tiny-llama", "--context", "4K", "--device", "cuda"})
+          .status != 0)
+    refuses({"--device.name=cuda"}, "error: this ");
+}
+
 // bench step runs a plan from a file, and no other step's.
 TEST(Plan, RunsFromAFile) {
   const TempDirectory directory;
@@ -131,6 +195,10 @@ TEST(Plan, RunsFromAFile) {
     EXPECT_EQ(other.status, 2);
     EXPECT_NE(other.text().find("the plan is for another step"), std::string::npos) << other.text();
   }
+  EXPECT_EQ(run_program({"bench", "step", "--preset", "tiny-llama", "--context", "2K", "--chunk",
+                         "256", "--device", "cpu", "--plan", file, "--keep-chunks", "2"})
+                .status,
+            2);
   directory.write_text("plan.json", "{}");
   EXPECT_EQ(bench("2K", "256", file).status, 2);
   EXPECT_EQ(bench("2K", "256", "nowhere.json").status, 2);
@@ -172,6 +240,9 @@ TEST(Plan, Refuses) {
   refuses({"--preset", "tiny-llama"}, {"no context is given", "--longest"});
   refuses({"--preset", "tiny-llama", "--context", "4K", "--model", "x"}, {"more than one model"});
   refuses({"--preset", "tiny-llama", "--context", "1"}, {"--context 1"});
+  refuses({"--preset", "tiny-llama", "--context", "8388607T"}, {"--context 8388607T is too long"});
+  refuses({"--preset", "tiny-llama", "--context", "4K", "--chunk", "2G"}, {"--chunk 2G"});
+  refuses({"--preset", "tiny-llama", "--context", "4K", "--machine", ""}, {"--machine"});
   refuses({"--preset", "tiny-llama", "--context", "4K", "--chunk", "100"},
           {"multiple of the page"});
   refuses({"--preset", "tiny-llama", "--context", "4K", "--machine", "h300"},
@@ -182,6 +253,12 @@ TEST(Plan, Refuses) {
   refuses({"--preset", "tiny-llama", "--context", "4K", "--machine",
            (directory.path() / "rates.json").string()},
           {"rates.json", "missing"});
+  refuses({"--preset", "tiny-llama", "--context", "4K", "--machine", "h200", "--device", "cpu"},
+          {"both --machine and --device"});
+  refuses({"--preset", "tiny-llama", "--context", "4K", "--svg", (directory.path() / "a").string(),
+           "--html", (directory.path() / "a").string()},
+          {"--svg and --html are both"});
+  EXPECT_FALSE(std::filesystem::exists(directory.path() / "a"));
   directory.write_text("other.svg", "<svg>mine</svg>");
   refuses({"--preset", "tiny-llama", "--context", "4K", "--svg",
            (directory.path() / "other.svg").string()},
