@@ -84,6 +84,10 @@ NumericsRecord numerics_of(const StepBenchOptions& o, Device& device, const Benc
   NumericsChoice choice = o.numerics;
   choice.sparse = shape.sparse;
   const std::int64_t page = parse_size(o.page, "--page");
+  constexpr std::int64_t kMostPage = 65536;  // as training.page
+  if (page < 1 || page > kMostPage)
+    throw Error(fmt::format("--page is {}", o.page),
+                fmt::format("give 1 to {} tokens: 128, for instance", kMostPage));
   const std::string word = !o.chunk.empty()            ? o.chunk
                            : o.plan == "auto"          ? "auto"
                            : device.computes_in_bf16() ? "4096"

@@ -162,6 +162,10 @@ TEST(BenchStep, AUserSMistakes) {
   const RunDirectory run;
   EXPECT_TRUE(refused(bench_step(run, {"--context", "1"}), {"--context is 1"}));
   EXPECT_TRUE(refused(bench_step(run, {"--context", "many"}), {"--context: 'many' is not a size"}));
+  for (const char* page : {"0", "1G"})
+    EXPECT_TRUE(refused(run.run({"bench", "step", "--preset", "tiny-llama", "--context", "256",
+                                 "--plan", "auto", "--page", page}),
+                        {"--page is"}));
   EXPECT_TRUE(refused(bench_step(run, {"--context", "256", "--page-memory", "most"}),
                       {"--page-memory: 'most' is not a size", "least", "streaming"}));
   EXPECT_TRUE(refused(run.run({"bench", "step", "--preset", "tiny", "--context", "64"}),
