@@ -37,8 +37,16 @@ void for_matches(const std::vector<std::string>& entries, const char* key,
   for (const std::string& entry : entries) {
     const GlobValue parsed = parse(entry, key);
     check_glob(parsed.glob, specs, key);
+    bool trained = false;
     for (ParameterSpec& spec : specs)
-      if (matches(parsed.glob, spec.name)) set(spec, parsed.value);
+      if (matches(parsed.glob, spec.name)) {
+        set(spec, parsed.value);
+        trained = trained || spec.trainable;
+      }
+    if (!trained)
+      throw Error(
+          fmt::format("{}: \"{}\" has no effect, since all that it matches is frozen", key, entry),
+          "leave it out, or change model.train or model.freeze");
   }
 }
 

@@ -17,10 +17,16 @@ std::string text(std::int64_t bytes) { return format_bytes(static_cast<double>(b
 
 std::string model_of(const RunPlan& plan) {
   const ModelConfig& m = plan.model.config;
-  return fmt::format("{} from {}: {} parameters, {} layers, hidden {}", name_of(m.architecture),
+  std::int64_t all = 0, trained = 0;
+  for (const ParameterSpec& spec : plan.model.specs) {
+    all += spec.shape.elements();
+    trained += spec.trainable ? spec.shape.elements() : 0;
+  }
+  return fmt::format("{} from {}: {} parameters{}, {} layers, hidden {}", name_of(m.architecture),
                      plan.model.directory ? plan.model.directory->path().string()
                                           : plan.config.model.preset + " (random)",
-                     parameter_count(m), m.layers, m.hidden_size);
+                     parameter_count(m), trained < all ? fmt::format(" ({} trained)", trained) : "",
+                     m.layers, m.hidden_size);
 }
 
 std::string data_of(const RunPlan& plan) {
@@ -158,8 +164,12 @@ std::string predicted(const RunPlan& plan, std::optional<double> step_seconds) {
   if (!step_seconds) return "";
   const TrainingConfig& t = plan.config.training;
   const double tokens = static_cast<double>(t.batch) * static_cast<double>(t.context);
-  return fmt::format("; predicted: {:.3g} s, {:.4g} tokens/s", *step_seconds,
-                     tokens / *step_seconds);
+  // Without exponents, which are hard to read.
+  const auto number = [](double x) {
+    return x < 1000 ? fmt::format("{:.3g}", x) : fmt::format("{:.0f}", x);
+  };
+  return fmt::format("; predicted: {} s, {} tokens/s", number(*step_seconds),
+                     number(tokens / *step_seconds));
 }
 
 }  // namespace

@@ -76,6 +76,12 @@ TEST(Freeze, RatesByGlob) {
     EXPECT_EQ(same(first, last, name), name != "lm_head.weight") << name;
 }
 
+TEST(Freeze, TheFirstLinesSayHowMuchIsTrained) {
+  const RunDirectory run;
+  EXPECT_TRUE(ended(run.train({"--model.train=lm_head.weight", "--training.steps=1"}), 0,
+                    {"parameters (20480 trained)"}));
+}
+
 TEST(Freeze, RefusesWhatCannotBe) {
   const RunDirectory run;
   const std::pair<Strings, Strings> cases[] = {
@@ -88,6 +94,8 @@ TEST(Freeze, RefusesWhatCannotBe) {
        {"optimizer.learning_rates: \"lm_head.weight\" is not a glob and a number"}},
       {{"--optimizer.learning_rates=lm_head.weight=fast"}, {"is not a glob and a number"}},
       {{"--optimizer.weight_decays=lm_head.weight=-1"}, {"of at least 0"}},
+      {{"--optimizer.learning_rates=lm_head.*=1e-5", "--model.freeze=lm_head.*"},
+       {"optimizer.learning_rates: \"lm_head.*=1e-5\" has no effect", "model.freeze"}},
       {{"--optimizer.weight_decays=nothing=0"},
        {"optimizer.weight_decays: no parameter of the model matches \"nothing\""}}};
   for (const auto& [settings, words] : cases) EXPECT_TRUE(refused(run.train(settings), words));
