@@ -50,11 +50,11 @@ struct RowShard {
 };
 
 struct ParameterSpec {
-  std::string name;           // Hugging Face's
-  Shape shape;                // of the part that this process holds
-  DType dtype = DType::kF32;  // of the weight
-  bool decay = true;          // false for norms and biases
-  double rate = 1;            // of the learning rate, for this parameter
+  std::string name;                         // Hugging Face's
+  Shape shape;                              // of the part that this process holds
+  DType dtype = DType::kF32;                // of the weight
+  bool decay = true;                        // false for norms and biases
+  double rate = 1;                          // of the learning rate, for this parameter
   std::optional<double> weight_decay = {};  // in place of the optimizer's
   // False: frozen, without gradient, optimizer state or update.
   bool trainable = true;

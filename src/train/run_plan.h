@@ -68,7 +68,7 @@ struct RunPlan {
   // Of evaluations during the run; null: there are none.
   std::shared_ptr<const Corpus> eval_corpus = {};
   std::unique_ptr<SampleStream> eval_samples = {};
-  std::int64_t eval_count() const;  // samples of an evaluation
+  std::int64_t eval_count() const;    // samples of an evaluation
   std::optional<ResumePoint> resume;  // the model is then the checkpoint's
   NumericsRecord numerics;
   std::optional<StepPlan> step;  // what the run executes; absent if it cannot fit

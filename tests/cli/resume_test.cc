@@ -129,7 +129,8 @@ TEST(Resume, AutoKeepsTheChunk) {
                     {"resuming after step 3", "in chunks of 64,"}));
   EXPECT_TRUE(same_files(whole.contents("out/step-6"), resumed.contents("out/step-6")));
   const RunDirectory fresh;
-  ASSERT_TRUE(ended(fresh.train({"--training.chunk=auto"}), 0, {"in chunks of 256,"}));  // all of it
+  ASSERT_TRUE(
+      ended(fresh.train({"--training.chunk=auto"}), 0, {"in chunks of 256,"}));  // all of it
 }
 
 // Stochastic rounding depends on the step's number, not on the steps of this process.
