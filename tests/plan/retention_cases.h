@@ -19,8 +19,8 @@ struct RetentionCase {
   NumericsRecord numerics;
   SequenceLayout layout;
   std::int64_t keep_chunks = 1;
-  RetentionRoom room;
-  RecomputeRates rates;
+  RetentionRoom room = {};
+  RecomputeRates rates = {};
 
   RetentionChoice choose() const {
     return choose_retention(config, numerics, layout, keep_chunks, room, rates);
@@ -147,9 +147,11 @@ inline void expect_sound(const RetentionCase& c, const RetentionChoice& choice) 
 inline RetentionCase case_of_7b(std::int64_t context, const RetentionRoom& room) {
   constexpr std::int64_t kChunk = 4096, kPage = 128;
   RetentionCase c{.config = find_preset("qwen2.5-7b"),
-                  .numerics = {.chunk_tokens = kChunk, .page_tokens = kPage},
+                  .numerics = {},
                   .layout = {context, kChunk, kPage, {0}},
                   .room = room};
+  c.numerics.chunk_tokens = kChunk;
+  c.numerics.page_tokens = kPage;
   c.numerics.compute = DType::kBF16;
   return c;
 }
