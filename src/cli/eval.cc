@@ -6,6 +6,7 @@
 #include "base/sizes.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/token_options.h"
 #include "cli/usage.h"
 #include "model/model_directory.h"
 #include "train/engine.h"
@@ -16,23 +17,13 @@ namespace longstride::cli {
 namespace {
 
 struct Options {
-  std::string model, tokens, format = "u32", index, loss_mask, context, chunk, page = "128",
-                             device = "auto";
-  std::int64_t document_token = -1, documents = 0;
+  std::string model, context, chunk, page = "128", device = "auto";
+  TokenOptions tokens;
+  std::int64_t documents = 0;
   NumericsChoice numerics;
   AttentionChoice attention;
   bool json = false;
 };
-
-std::unique_ptr<Corpus> open_tokens(const Options& o) {
-  CorpusOptions options;
-  options.paths = {o.tokens};
-  options.format = o.format;
-  options.document_index = o.index;
-  options.loss_mask = o.loss_mask;
-  if (o.document_token >= 0) options.document_token = o.document_token;
-  return open_corpus(options);
-}
 
 std::int64_t longest_document(const Corpus& corpus) {
   constexpr std::int64_t kBlock = std::int64_t{1} << 20;
@@ -112,7 +103,7 @@ OrderedJson report(const Evaluation& evaluation, double seconds, const NumericsR
 int eval(const Options& o) {
   const ModelDirectory model = ModelDirectory::open(o.model);
   ModelConfig config = model.config();
-  const std::unique_ptr<Corpus> corpus = open_tokens(o);
+  const std::unique_ptr<Corpus> corpus = open_tokens(o.tokens);
   std::int64_t context = std::max<std::int64_t>(2, longest_document(*corpus));
   if (!o.context.empty()) {
     const std::int64_t asked = parse_size(o.context, "--context");
@@ -158,15 +149,7 @@ void add_eval(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand(
       "eval", "loss and accuracy of a model on documents, by document and by position");
   command->add_option("--model", o->model, "Hugging Face directory")->required();
-  command->add_option("--tokens", o->tokens, "token file, or text")->required();
-  command->add_option("--format", o->format, "of the token file")
-      ->check(CLI::IsMember({"u32", "u16", "text"}))
-      ->capture_default_str();
-  command->add_option("--document-token", o->document_token, "token that ends a document")
-      ->check(CLI::NonNegativeNumber);
-  command->add_option("--document-index", o->index, "file of document starts (u64)");
-  command->add_option("--loss-mask", o->loss_mask,
-                      "file of one byte per token: 0 where the token is not a target");
+  add_token_options(*command, o->tokens, "token file, or text");
   command->add_option("--documents", o->documents, "evaluate only the first so many")
       ->check(CLI::PositiveNumber);
   command->add_option("--context", o->context,

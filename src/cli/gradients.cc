@@ -15,6 +15,7 @@
 #include "cli/compare_gradients.h"
 #include "cli/output.h"
 #include "cli/selected_pages.h"
+#include "cli/token_options.h"
 #include "cli/usage.h"
 #include "data/sample_stream.h"
 #include "model/model_directory.h"
@@ -27,15 +28,15 @@ namespace {
 constexpr const char* kMadeBy = "longstride gradients";  // identifies the file as ours
 
 struct Options {
-  std::string model, tokens, out, format = "u32", index, chunk = "1024", page = "128",
-                                  device = "auto";
-  std::int64_t document_token = -1, keep_chunks = 1, first_position = 0;
+  std::string model, out, chunk = "1024", page = "128", device = "auto";
+  TokenOptions tokens;
+  std::int64_t keep_chunks = 1, first_position = 0;
   bool rebuild_feed_forward = false, compare_dense = false;
   NumericsChoice numerics;
   AttentionChoice attention;
   RopeChoice rope;
   std::string original_positions;  // of `rope`
-  std::string lists, picture, loss_mask, losses;
+  std::string lists, picture, losses;
 };
 
 void add_rope_options(CLI::App& command, Options& o) {
@@ -62,15 +63,9 @@ ModelConfig config_with_rope(const Options& o, const ModelDirectory& model, std:
 
 // The whole token file as one sequence.
 Sample read_sequence(const Options& o, std::int64_t vocabulary) {
-  CorpusOptions options;
-  options.paths = {o.tokens};
-  options.format = o.format;
-  options.document_index = o.index;
-  options.loss_mask = o.loss_mask;
-  if (o.document_token >= 0) options.document_token = o.document_token;
-  const std::unique_ptr<Corpus> corpus = open_corpus(options);
+  const std::unique_ptr<Corpus> corpus = open_tokens(o.tokens);
   if (corpus->tokens() < 2)
-    throw Error(fmt::format("{} holds one token: there is nothing to predict", o.tokens),
+    throw Error(fmt::format("{} holds one token: there is nothing to predict", o.tokens.file),
                 "give at least two");
   return SampleStream(*corpus, {corpus->tokens(), true, false, 0, vocabulary}).sample(0);
 }
@@ -227,25 +222,17 @@ void add_gradients(CLI::App& app, Action& action) {
       "gradients",
       "loss and gradients of one sequence: JSON on stdout, tensors under Hugging Face names");
   command->add_option("--model", o->model, "Hugging Face directory")->required();
-  command->add_option("--tokens", o->tokens, "token file: one sequence, all of it")->required();
+  add_token_options(*command, o->tokens, "token file: one sequence, all of it");
   command
       ->add_option("--out", o->out,
                    "safetensors file for the gradients; without it only the loss is printed")
       ->check(not_empty());
-  command->add_option("--format", o->format, "of the token file")
-      ->check(CLI::IsMember({"u32", "u16", "text"}))
-      ->capture_default_str();
-  command->add_option("--document-token", o->document_token, "token that ends a document")
-      ->check(CLI::NonNegativeNumber);
-  command->add_option("--loss-mask", o->loss_mask,
-                      "file of one byte per token: 0 where the token is not a target");
   command
       ->add_option(
           "--losses", o->losses,
           "safetensors file for every token's loss: `loss`, f32 [tokens], 0 where the next "
           "token is not a target")
       ->check(not_empty());
-  command->add_option("--document-index", o->index, "file of document starts (u64)");
   command->add_option("--chunk", o->chunk, "tokens of a chunk, a multiple of the page")
       ->capture_default_str();
   command->add_option("--page", o->page, "tokens of a page")->capture_default_str();
