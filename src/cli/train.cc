@@ -126,14 +126,16 @@ int train(Options options, const std::vector<std::string>& extras) {
   const std::unique_ptr<Device> device = make_device(config.device.name);
   RunPlan plan = plan_run(config, *device,
                           find_resume_point(config.checkpoint.directory, options.resume_choice()));
-  const std::optional<double> step_seconds =
-      predict_training_step(plan, rates_of_this_machine(*device));
+  const MachineRates rates = rates_of_this_machine(*device);
+  const std::optional<double> step_seconds = predict_training_step(plan, rates);
+  std::optional<PredictedStep> predicted;
+  if (step_seconds) predicted = {*step_seconds, !rates.measured};
   if (options.dry_run) {
     const CorpusFacts facts = scan_data(plan);
-    log_text(describe(plan, facts, step_seconds));
+    log_text(describe(plan, facts, predicted));
     check_data(plan, facts);
   } else {
-    log_text(summarize(plan, step_seconds));
+    log_text(summarize(plan, predicted));
   }
   check_fits(plan);
   check_outputs(plan);

@@ -160,21 +160,22 @@ std::string activations_of(const RunPlan& plan) {
                      describe_shares(shares.swapped));
 }
 
-std::string predicted(const RunPlan& plan, std::optional<double> step_seconds) {
-  if (!step_seconds) return "";
+std::string predicted(const RunPlan& plan, const std::optional<PredictedStep>& step) {
+  if (!step) return "";
   const TrainingConfig& t = plan.config.training;
   const double tokens = static_cast<double>(t.batch) * static_cast<double>(t.context);
   // Without exponents, which are hard to read.
   const auto number = [](double x) {
     return x < 1000 ? fmt::format("{:.3g}", x) : fmt::format("{:.0f}", x);
   };
-  return fmt::format("; predicted: {} s, {} tokens/s", number(*step_seconds),
-                     number(tokens / *step_seconds));
+  return fmt::format("; predicted: {} s, {} tokens/s{}", number(step->seconds),
+                     number(tokens / step->seconds),
+                     step->rough ? " (rough; longstride calibrate measures this machine)" : "");
 }
 
 }  // namespace
 
-std::string summarize(const RunPlan& plan, std::optional<double> step_seconds) {
+std::string summarize(const RunPlan& plan, const std::optional<PredictedStep>& step) {
   std::string s;
   const auto row = [&](const char* name, const std::string& value) {
     s += fmt::format("  {:<12} {}\n", name, value);
@@ -183,7 +184,7 @@ std::string summarize(const RunPlan& plan, std::optional<double> step_seconds) {
       plan.numerics.sparse.any() ? "; " + describe_attention(plan.numerics.sparse) : "";
   row("model", model_of(plan) + sparse);
   row("data", fmt::format("{}; steps: {}{}", data_of(plan), steps_of(plan), evaluations_of(plan)));
-  row("step", step_of(plan) + predicted(plan, step_seconds));
+  row("step", step_of(plan) + predicted(plan, step));
   row("activations", activations_of(plan));
   row("device", fmt::format("{}, {}", plan.numerics.device, on_device(plan.needs)));
   row("elsewhere", elsewhere(plan));
@@ -191,7 +192,7 @@ std::string summarize(const RunPlan& plan, std::optional<double> step_seconds) {
 }
 
 std::string describe(const RunPlan& plan, const CorpusFacts& facts,
-                     std::optional<double> step_seconds) {
+                     const std::optional<PredictedStep>& step) {
   std::string s;
   const auto row = [&](const char* name, const std::string& value) {
     s += fmt::format("  {:<20} {}\n", name, value);
@@ -203,7 +204,7 @@ std::string describe(const RunPlan& plan, const CorpusFacts& facts,
                                        : fmt::format("{} of {} parameters", trained, parameters));
   row("data", data_of(plan));
   describe_data(facts, row);
-  row("step", step_of(plan) + predicted(plan, step_seconds));
+  row("step", step_of(plan) + predicted(plan, step));
   if (plan.numerics.sparse.any()) row("attention", describe_attention(plan.numerics.sparse));
   row("steps", steps_of(plan) + evaluations_of(plan));
   row("kernels", fmt::format("{}, {}", plan.numerics.device, plan.numerics.kernels));

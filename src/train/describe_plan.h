@@ -9,13 +9,18 @@
 
 namespace longstride {
 
+// The predicted time of a training step; rough if the machine's rates are estimates.
+struct PredictedStep {
+  double seconds = 0;
+  bool rough = false;
+};
+
 // In six lines, for the start of a run: model, data, step, activations, device, elsewhere.
-// `step_seconds` is the predicted time of a training step, if there is one.
-std::string summarize(const RunPlan& plan, std::optional<double> step_seconds);
+std::string summarize(const RunPlan& plan, const std::optional<PredictedStep>& step);
 
 // A table for a dry run: model, data with the results of its scan (data_check.h), numerics, bytes
 // by tenant.
 std::string describe(const RunPlan& plan, const CorpusFacts& facts,
-                     std::optional<double> step_seconds);
+                     const std::optional<PredictedStep>& step);
 
 }  // namespace longstride
