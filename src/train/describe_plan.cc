@@ -223,9 +223,11 @@ std::string describe(const RunPlan& plan, const CorpusFacts& facts,
   }
   if (plan.needs.step.host_pages > 0) row("pages on the host", text(plan.needs.step.host_pages));
   if (plan.needs.step.disk_pages > 0) row("pages on disk", text(plan.needs.step.disk_pages));
-  if (const StepMemory& step = plan.needs.step; step.host_activations + step.disk_activations > 0)
-    row("activations off it", fmt::format("{} on the host, {} on disk", text(step.host_activations),
-                                          text(step.disk_activations)));
+  if (const StepMemory& memory = plan.needs.step;
+      memory.host_activations + memory.disk_activations > 0)
+    row("activations off it",
+        fmt::format("{} on the host, {} on disk", text(memory.host_activations),
+                    text(memory.disk_activations)));
   row("together", fmt::format("{}{} of {} available", plan.needs.step_planned ? "" : "at least ",
                               text(plan.needs.total()), text(plan.needs.available)));
   if (plan.needs.host_total() > 0)
