@@ -53,8 +53,12 @@ TEST(RetentionChoice, TheLowestTrainedLayersInputComesFirst) {
     for (std::size_t i = 0; i < choice.across_episodes.size(); ++i) {
       const std::int64_t layer = static_cast<std::int64_t>(i) % config.layers;
       const Retention here = choice.across_episodes[i] | choice.offloaded[i];
-      if (layer == lowest) EXPECT_TRUE(here.has(Retained::kInput)) << i;
-      if (layer < lowest) EXPECT_TRUE(here.empty()) << i;
+      if (layer == lowest) {
+        EXPECT_TRUE(here.has(Retained::kInput)) << i;
+      }
+      if (layer < lowest) {
+        EXPECT_TRUE(here.empty()) << i;
+      }
     }
   }
 }
