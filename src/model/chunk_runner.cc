@@ -12,6 +12,9 @@
 namespace longstride {
 namespace {
 
+// Sets the keys of dropout apart from those of rounding.
+constexpr std::int64_t kDropoutKey = std::int64_t{1} << 40;
+
 // Of tensors that come back, so that a picture of the workspace can tell them from others.
 constexpr std::array<const char*, kRetainedKinds> kFetchedNames = {
     "fetched input", "fetched q", "fetched attention", "fetched mid", "fetched gate", "fetched up"};
@@ -118,7 +121,9 @@ LayerPass ChunkRunner::pass_of(const ChunkContext& ctx, const Task& task) {
       .visits = visits_.view(),
       .places = context_.retained.places(task.chunk, task.layer, ctx.tokens, task.lasting),
       .rounding = mixed(mixed(input_.rounding, task.layer), task.chunk),
-      .selector = &selector_};
+      .selector = &selector_,
+      .dropout_key = mixed(mixed(input_.rounding, kDropoutKey), task.layer),
+      .drops = input_.drops};
   if (task.output_lasts) pass.output_place = input_place(task.chunk, task.layer + 1);
   return pass;
 }

@@ -30,6 +30,7 @@ struct SequenceInput {
   std::int64_t first_position = 0;  // added to every RoPE position
   std::uint64_t rounding = 0;       // key of stochastic rounding: differs for every sequence of
                                     // every step (tensor/stochastic_round.h)
+  bool drops = false;               // dropout of adapters is on; its key is `rounding` too
 };
 
 // The model and device of a runner. All references must outlive it.

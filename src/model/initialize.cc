@@ -1,10 +1,12 @@
 // Random weights, drawn on the host in pieces whose values do not depend on the number of threads.
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "base/error.h"
 #include "base/random.h"
 #include "base/thread_pool.h"
+#include "model/fold_adapters.h"
 #include "model/host_values.h"
 #include "model/parameters.h"
 
@@ -24,28 +26,33 @@ void check_range(const ModelConfig& config) {
 // Initial value of norms and biases, which have rank 1 (matrices have rank 2).
 float constant_of(const ParameterSpec& spec) { return spec.name.ends_with(".bias") ? 0.0f : 1.0f; }
 
-}  // namespace
+// Folded weights, adapters and what is derived from them are filled elsewhere.
+bool is_plain(const ParameterSpec& spec) {
+  return spec.tail == 0 && !spec.adapter && !spec.derived;
+}
 
-void initialize_random(ParameterSet& parameters, const ModelConfig& config, std::uint64_t seed) {
-  if (parameters.data() == nullptr) return;  // on the shapes device
-  check_range(config);
+// `numbers`: of the parameters in the whole model; empty: those of the set.
+void draw(ParameterSet& parameters, const ModelConfig& config, std::uint64_t seed,
+          std::span<const std::int64_t> numbers) {
   std::vector<std::byte> staging;
-  for (std::int64_t p = 0; p < parameters.size(); ++p) {
-    const View view = parameters.view(p);
-    const ParameterSpec& spec = parameters.specs()[static_cast<std::size_t>(p)];
+  for (std::int64_t i = 0; i < parameters.size(); ++i) {
+    const View view = parameters.view(i);
+    const ParameterSpec& spec = parameters.specs()[static_cast<std::size_t>(i)];
+    if (!is_plain(spec)) continue;
+    const std::int64_t p = numbers.empty() ? i : numbers[static_cast<std::size_t>(i)];
     const std::int64_t elements = view.elements(), width = size_of(view.dtype());
     const std::int64_t pieces = (elements + kPiece - 1) / kPiece;
     for (std::int64_t first = 0; first < pieces; first += kPiecesAtOnce) {
       const std::int64_t begin = first * kPiece;
       const std::int64_t end = std::min(elements, (first + kPiecesAtOnce) * kPiece);
       staging.resize(static_cast<std::size_t>((end - begin) * width));
-      parallel_for((end - begin + kPiece - 1) / kPiece, [&](std::int64_t i) {
-        const std::int64_t from = i * kPiece, count = std::min(kPiece, end - begin - from);
+      parallel_for((end - begin + kPiece - 1) / kPiece, [&](std::int64_t piece) {
+        const std::int64_t from = piece * kPiece, count = std::min(kPiece, end - begin - from);
         std::vector<float> values(static_cast<std::size_t>(count), constant_of(spec));
         if (spec.shape.rank() == 2) {
           // One stream per parameter and piece, so that pieces can be drawn in any order.
-          Random random(
-              seed, (static_cast<std::uint64_t>(p) << 32) | static_cast<std::uint64_t>(first + i));
+          Random random(seed, (static_cast<std::uint64_t>(p) << 32) |
+                                  static_cast<std::uint64_t>(first + piece));
           for (float& v : values)
             v = static_cast<float>(config.initializer_range * random.normal());
         }
@@ -57,9 +64,7 @@ void initialize_random(ParameterSet& parameters, const ModelConfig& config, std:
   }
 }
 
-void initialize_repeating(ParameterSet& parameters, const ModelConfig& config, std::uint64_t seed) {
-  if (parameters.data() == nullptr) return;
-  check_range(config);
+void repeat(ParameterSet& parameters, const ModelConfig& config, std::uint64_t seed) {
   constexpr std::int64_t kPeriod = (1 << 21) + 11;  // odd, so that rows differ
   std::vector<float> values(kPeriod);
   Random random(seed);
@@ -68,6 +73,7 @@ void initialize_repeating(ParameterSet& parameters, const ModelConfig& config, s
   for (std::int64_t p = 0; p < parameters.size(); ++p) {
     const View view = parameters.view(p);
     const ParameterSpec& spec = parameters.specs()[static_cast<std::size_t>(p)];
+    if (!is_plain(spec)) continue;
     const std::vector<float> constants(spec.shape.rank() == 2 ? 0 : values.size(),
                                        constant_of(spec));
     const std::int64_t width = size_of(view.dtype());
@@ -77,6 +83,26 @@ void initialize_repeating(ParameterSet& parameters, const ModelConfig& config, s
                                          staging.data(),
                                          std::min(kPeriod, view.elements() - begin) * width);
   }
+}
+
+}  // namespace
+
+void initialize_random(ParameterSet& parameters, const ModelConfig& config, std::uint64_t seed) {
+  if (parameters.data() == nullptr) return;  // on the shapes device
+  check_range(config);
+  draw(parameters, config, seed, {});
+  fill_folded(parameters, [&](ParameterSet& plain, std::span<const std::int64_t> numbers) {
+    draw(plain, config, seed, numbers);
+  });
+}
+
+void initialize_repeating(ParameterSet& parameters, const ModelConfig& config, std::uint64_t seed) {
+  if (parameters.data() == nullptr) return;
+  check_range(config);
+  repeat(parameters, config, seed);
+  fill_folded(parameters, [&](ParameterSet& plain, std::span<const std::int64_t>) {
+    repeat(plain, config, seed);
+  });
 }
 
 }  // namespace longstride

@@ -1,6 +1,7 @@
 #include "model/layer.h"
 
 #include "model/layer_attention.h"
+#include "model/layer_inputs.h"
 #include "model/page_selector.h"
 #include "ops/paged_attention.h"
 #include "ops/rope.h"
@@ -25,12 +26,6 @@ Lease take(const LayerPass& pass, const View& place, const char* name, Shape sha
   return place.present() ? Lease(place) : pass.ctx.take(name, shape);
 }
 
-Lease normed(const LayerPass& pass, const char* name, ConstView x_TD, ConstView weight) {
-  Lease h_TD = pass.ctx.take(name, x_TD.shape());
-  rms_norm(pass.ctx, x_TD, weight, h_TD);
-  return h_TD;
-}
-
 // q, and k if there is a norm, in the form in which they are retained.
 void project_queries(const LayerPass& pass, ConstView x_TD, LayerActivations& held) {
   const ChunkContext& ctx = pass.ctx;
@@ -39,11 +34,11 @@ void project_queries(const LayerPass& pass, ConstView x_TD, LayerActivations& he
   held.q_THC = take(pass, pass.places.q_THC, "q", {s.T, s.H, s.C});
   const View q_THC = held.q_THC;
   {
-    const Lease h_TD = normed(pass, "normed input", x_TD, w.input_norm);
-    linear(ctx, h_TD, w.q, w.q_bias, q_THC.reshaped({s.T, s.H * s.C}));
+    const Lease h_TW = normed_input(pass, "normed input", Input::kAttention, x_TD, w.input_norm);
+    project(pass, kQ, h_TW, q_THC.reshaped({s.T, s.H * s.C}));
     if (w.q_norm.present() && pass.task.keys_too) {
       held.k_TKC = take(pass, pass.places.k_TKC, "k before its norm", {s.T, s.K, s.C});
-      linear(ctx, h_TD, w.k, w.k_bias, held.k_TKC.view().reshaped({s.T, s.K * s.C}));
+      project(pass, kK, h_TW, held.k_TKC.view().reshaped({s.T, s.K * s.C}));
     }
   }
   if (!w.q_norm.present()) ops::rope(ctx.stream(), {q_THC, ctx.cos_TN, ctx.sin_TN, false});
@@ -86,34 +81,33 @@ void select(const LayerPass& pass, const LayerActivations& held) {
 }
 
 // x + f W^T + b.
-Lease add_product(const LayerPass& pass, Lease next_TD, ConstView f, ConstView weight,
-                  ConstView bias, ConstView x_TD) {
-  linear(pass.ctx, f, weight, bias, next_TD, x_TD);
+Lease add_product(const LayerPass& pass, Lease next_TD, ConstView f, const Projection& projection,
+                  ConstView x_TD) {
+  const WideInput wide = wide_input(pass, projection.input, f);
+  project(pass, projection, wide.view, next_TD, x_TD);
   return next_TD;
 }
 
 void project_gate_and_up(const LayerPass& pass, const LayerWork& work, LayerActivations& held) {
-  const ChunkContext& ctx = pass.ctx;
-  const LayerParameters& w = pass.weights;
-  const Sizes s(ctx);
+  const Sizes s(pass.ctx);
   if (work.gate) held.gate_TF = take(pass, pass.places.gate_TF, "gate", {s.T, s.F});
   if (work.up) held.up_TF = take(pass, pass.places.up_TF, "up", {s.T, s.F});
-  const Lease h_TD = normed(pass, "normed mid", held.mid_TD, w.post_norm);
-  if (work.gate) linear(ctx, h_TD, w.gate, w.gate_bias, held.gate_TF);
-  if (work.up) linear(ctx, h_TD, w.up, w.up_bias, held.up_TF);
+  const Lease h_TW =
+      normed_input(pass, "normed mid", Input::kFeedForward, held.mid_TD, pass.weights.post_norm);
+  if (work.gate) project(pass, kGate, h_TW, held.gate_TF);
+  if (work.up) project(pass, kUp, h_TW, held.up_TF);
 }
 
 Lease output_of(const LayerPass& pass, LayerActivations& held) {
   const ChunkContext& ctx = pass.ctx;
-  const LayerParameters& w = pass.weights;
   const Sizes s(ctx);
   // A gate that is not read again is overwritten by the product.
   Lease product_TF;
   if (pass.task.retains.has(Retained::kGate)) product_TF = ctx.take("swiglu", {s.T, s.F});
   const View product = product_TF.present() ? product_TF : held.gate_TF;
   ops::swiglu_forward(ctx.stream(), {held.gate_TF, held.up_TF, product});
-  return add_product(pass, take(pass, pass.output_place, "residual", {s.T, s.D}), product, w.down,
-                     w.down_bias, held.mid_TD);
+  return add_product(pass, take(pass, pass.output_place, "residual", {s.T, s.D}), product, kDown,
+                     held.mid_TD);
 }
 
 }  // namespace
@@ -155,10 +149,10 @@ void layer_store_kv(const LayerPass& pass, ConstView x_TD) {
   const ChunkContext& ctx = pass.ctx;
   const LayerParameters& w = pass.weights;
   const Sizes s(ctx);
-  const Lease h_TD = normed(pass, "normed input", x_TD, w.input_norm);
+  const Lease h_TW = normed_input(pass, "normed input", Input::kAttention, x_TD, w.input_norm);
   const Lease k = ctx.take("k", {s.T, s.K * s.C}), v = ctx.take("v", {s.T, s.K * s.C});
-  linear(ctx, h_TD, w.k, w.k_bias, k);
-  linear(ctx, h_TD, w.v, w.v_bias, v);
+  project(pass, kK, h_TW, k);
+  project(pass, kV, h_TW, v);
   const View rows = k.view().reshaped({s.T * s.K, s.C});
   if (w.k_norm.present()) rms_norm(ctx, rows, w.k_norm, rows);
   ops::append_kv(ctx.stream(),
@@ -183,9 +177,9 @@ Lease layer_forward(const LayerPass& pass, Lease x_TD, LayerActivations& held) {
     select(pass, held);
   give_back(Retained::kQ, held.q_THC, held.k_TKC);
   if (work.mid)
-    held.mid_TD = add_product(pass, take(pass, pass.places.mid_TD, "residual", {s.T, s.D}),
-                              held.attention_THC.view().reshaped({s.T, s.H * s.C}), pass.weights.o,
-                              pass.weights.o_bias, held.input_TD);
+    held.mid_TD =
+        add_product(pass, take(pass, pass.places.mid_TD, "residual", {s.T, s.D}),
+                    held.attention_THC.view().reshaped({s.T, s.H * s.C}), kO, held.input_TD);
   give_back(Retained::kInput, held.input_TD);
   give_back(Retained::kAttention, held.attention_THC, held.lse_HT);
   if (work.gate || work.up) project_gate_and_up(pass, work, held);

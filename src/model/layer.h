@@ -40,6 +40,8 @@ struct LayerPass {
   View output_place = {};
   std::uint64_t rounding = 0;        // key of this layer and chunk, for the backward pass
   PageSelector* selector = nullptr;  // of sparse layers
+  std::uint64_t dropout_key = 0;     // of this layer
+  bool drops = false;                // dropout of adapters is on
 };
 
 // Stores the chunk's rotated keys and its values into its pages, which must exist. Reads only x.

@@ -1,5 +1,6 @@
 #include "model/layer.h"
 #include "model/layer_attention.h"
+#include "model/layer_inputs.h"
 #include "ops/paged_attention.h"
 #include "ops/rope.h"
 #include "ops/swiglu.h"
@@ -19,17 +20,22 @@ void feed_forward_backward(const LayerPass& pass, const LayerParameters& g, Laye
     {
       const Lease product_TF = ctx.take("swiglu", {T, F});
       ops::swiglu_forward(ctx.stream(), {held.gate_TF, held.up_TF, product_TF});
-      linear_backward(ctx, dx_TD, product_TF, w.down, d_product_TF, g.down, g.down_bias);
+      const WideInput wide = wide_input(pass, Input::kProduct, product_TF);
+      InputGradient d_product(pass, g, Input::kProduct, wide.view, d_product_TF);
+      d_product.add(kDown, dx_TD);
+      d_product.finish();
     }
     ops::swiglu_backward(ctx.stream(),
                          {d_product_TF, held.gate_TF, held.up_TF, held.gate_TF, held.up_TF});
   }
   const Lease dh_TD = ctx.take("d normed mid", dx_TD.shape());
   {
-    const Lease h_TD = ctx.take("normed mid", dx_TD.shape());
-    rms_norm(ctx, held.mid_TD, w.post_norm, h_TD);
-    linear_backward(ctx, held.gate_TF, h_TD, w.gate, dh_TD, g.gate, g.gate_bias);
-    linear_backward(ctx, held.up_TF, h_TD, w.up, dh_TD, g.up, g.up_bias, true);
+    const Lease h_TW =
+        normed_input(pass, "normed mid", Input::kFeedForward, held.mid_TD, w.post_norm);
+    InputGradient d_input(pass, g, Input::kFeedForward, h_TW, dh_TD);
+    d_input.add(kGate, held.gate_TF);
+    d_input.add(kUp, held.up_TF);
+    d_input.finish();
   }
   held.gate_TF.release();
   held.up_TF.release();
@@ -44,8 +50,14 @@ Lease attention_backward(const LayerPass& pass, const LayerParameters& g,
   const std::int64_t T = ctx.tokens, H = ctx.config.query_heads, C = ctx.config.head_size;
   Lease dq_THC = ctx.take("dq", {T, H, C});
   const Lease d_attention_THC = ctx.take("d attention", {T, H, C});
-  linear_backward(ctx, dx_TD, held.attention_THC.view().reshaped({T, H * C}), pass.weights.o,
-                  d_attention_THC.view().reshaped({T, H * C}), g.o, g.o_bias);
+  {
+    const WideInput wide =
+        wide_input(pass, Input::kOutput, held.attention_THC.view().reshaped({T, H * C}));
+    InputGradient d_input(pass, g, Input::kOutput, wide.view,
+                          d_attention_THC.view().reshaped({T, H * C}));
+    d_input.add(kO, dx_TD);
+    d_input.finish();
+  }
   const Lease scratch = attention_scratch(pass);
   const VisitsView visits = visits_of(pass);
   for_segments(pass.pages, pass.task, [&](std::span<const KeySegment> segments) {
@@ -106,11 +118,13 @@ void layer_backward(const LayerPass& pass, const LayerParameters& g, LayerActiva
 
   const Lease dh_TD = ctx.take("d normed input", dx_TD.shape());
   {
-    const Lease h_TD = ctx.take("normed input", dx_TD.shape());
-    rms_norm(ctx, held.input_TD, w.input_norm, h_TD);
-    linear_backward(ctx, dq_THC.view().reshaped({T, H * C}), h_TD, w.q, dh_TD, g.q, g.q_bias);
-    linear_backward(ctx, dk_TKC.view().reshaped({T, K * C}), h_TD, w.k, dh_TD, g.k, g.k_bias, true);
-    linear_backward(ctx, dv_TKC.view().reshaped({T, K * C}), h_TD, w.v, dh_TD, g.v, g.v_bias, true);
+    const Lease h_TW =
+        normed_input(pass, "normed input", Input::kAttention, held.input_TD, w.input_norm);
+    InputGradient d_input(pass, g, Input::kAttention, h_TW, dh_TD);
+    d_input.add(kQ, dq_THC.view().reshaped({T, H * C}));
+    d_input.add(kK, dk_TKC.view().reshaped({T, K * C}));
+    d_input.add(kV, dv_TKC.view().reshaped({T, K * C}));
+    d_input.finish();
   }
   rms_norm_backward(ctx, dh_TD, held.input_TD, w.input_norm, dx_TD, g.input_norm, true);
 }

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/read_ahead.h"
 #include "base/thread_pool.h"
+#include "model/fold_adapters.h"
 #include "model/host_values.h"
 
 namespace longstride {
@@ -39,7 +40,9 @@ struct Piece {
 std::vector<Piece> cut(const SafetensorsReader& reader, const ParameterSet& parameters) {
   std::vector<Piece> pieces;
   for (std::int64_t i = 0; i < parameters.size(); ++i) {
-    const std::string& name = parameters.specs()[static_cast<std::size_t>(i)].name;
+    const ParameterSpec& spec = parameters.specs()[static_cast<std::size_t>(i)];
+    if (spec.tail > 0 || spec.adapter || spec.derived) continue;
+    const std::string& name = spec.name;
     const View to = parameters.view(i);
     const DType dtype = *reader.info(name).dtype;
     const std::span<const std::byte> source = reader.bytes(name);
@@ -141,9 +144,7 @@ class Staging {
   std::vector<Mover::Copy> copies_;
 };
 
-}  // namespace
-
-void load_weights(const SafetensorsReader& reader, ParameterSet& parameters) {
+void load_plain(const SafetensorsReader& reader, ParameterSet& parameters) {
   std::vector<Piece> all = cut(reader, parameters);
   const std::span<Piece> pieces(all);
   std::size_t ahead = 0;
@@ -169,6 +170,15 @@ void load_weights(const SafetensorsReader& reader, ParameterSet& parameters) {
     if (staging) staging->send(pieces.subspan(begin, end - begin));
   }
   if (staging) staging->finish();
+}
+
+}  // namespace
+
+void load_weights(const SafetensorsReader& reader, ParameterSet& parameters) {
+  load_plain(reader, parameters);
+  fill_folded(parameters, [&](ParameterSet& plain, std::span<const std::int64_t>) {
+    load_plain(reader, plain);
+  });
 }
 
 }  // namespace longstride

@@ -115,13 +115,15 @@ std::vector<ParameterSpec> ModelDirectory::specs() const {
 
 void ModelDirectory::load(ParameterSet& parameters) const {
   const std::vector<ParameterSpec> specs = parameter_specs(config_);
-  LS_CHECK(static_cast<std::int64_t>(specs.size()) == parameters.size(), "{} parameters for {}",
-           parameters.size(), specs.size());
-  for (std::int64_t i = 0; i < parameters.size(); ++i) {
-    const ParameterSpec& spec = specs[static_cast<std::size_t>(i)];
-    LS_CHECK(spec.name == parameters.specs()[static_cast<std::size_t>(i)].name &&
-                 spec.shape == parameters.view(i).shape(),
-             "{} {}", spec.name, parameters.view(i).shape().to_string());
+  LS_CHECK(std::ssize(specs) <= parameters.size(), "{} parameters for {}", parameters.size(),
+           specs.size());
+  for (std::size_t i = 0; i < parameters.specs().size(); ++i) {
+    const ParameterSpec& to = parameters.specs()[i];
+    if (i < specs.size())
+      LS_CHECK(specs[i].name == to.name && specs[i].shape == to.shape, "{} {}", to.name,
+               to.shape.to_string());
+    else  // adapters come last
+      LS_CHECK(to.adapter || to.derived, "{} is not in the directory", to.name);
   }
   load_weights(reader_, parameters);
   if (!config_.tied_embeddings || !reader_.contains(kHead)) return;

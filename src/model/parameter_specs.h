@@ -27,6 +27,13 @@ struct LayerParameters {
   View gate, gate_bias;  // [F, D], [F]
   View up, up_bias;      // [F, D], [F]
   View down, down_bias;  // [D, F], [D]
+
+  // Low-rank adapters of the projections: A [r, inputs] and B [outputs, r], F32.
+  View q_a, q_b, k_a, k_b, v_a, v_b, o_a, o_b, gate_a, gate_b, up_a, up_b, down_a, down_b;
+  // Derived from them (model/fold_adapters.h): A of the projections that share an input, stacked.
+  // The weights of these projections then have columns for scale * B after their own.
+  View attention_a, output_a, feed_forward_a, product_a;
+  double adapter_scale = 1, adapter_dropout = 0;
 };
 
 struct ModelParameters {
@@ -34,6 +41,13 @@ struct ModelParameters {
   std::vector<LayerParameters> layers;
   View final_norm;  // [D]
   View head;        // [V, D]; the embedding itself if they are tied
+};
+
+// What all adapters of a model share.
+struct AdapterSettings {
+  double scale = 1;    // of B A
+  double dropout = 0;  // of the input of A
+  bool operator==(const AdapterSettings&) const = default;
 };
 
 // A parameter's place in ModelParameters: in a layer, or at the top if `layer` is -1.
@@ -58,9 +72,19 @@ struct ParameterSpec {
   std::optional<double> weight_decay = {};  // in place of the optimizer's
   // False: frozen, without gradient, optimizer state or update.
   bool trainable = true;
-  std::optional<std::string> adapter = {};  // added to this parameter; not supported yet
-  std::optional<RowShard> shard = {};       // absent: the whole; shards are not supported yet
+  std::optional<AdapterSettings> adapter = {};  // of A and B of an adapter
+  std::int64_t tail = 0;  // columns after those of `shape`, for folded adapters; zero at first
+  bool follows = false;   // in memory directly after the parameter before it
+  bool derived = false;   // made from other parameters; neither loaded nor saved
+  std::optional<RowShard> shard = {};  // absent: the whole; shards are not supported yet
   ParameterPlace place = {};
+
+  // In memory.
+  Shape stored_shape() const {
+    Shape stored = shape;
+    if (tail > 0) stored.set(1, shape[1] + tail);
+    return stored;
+  }
 };
 
 // All parameters of a model in one type, all trainable. In the order of the forward pass:

@@ -18,13 +18,13 @@ struct Layout {
 Layout lay_out(const std::vector<ParameterSpec>& specs, Holds holds) {
   Layout layout;
   for (const ParameterSpec& spec : specs) {
-    LS_CHECK(!spec.adapter && !spec.shard, "{}: adapters and shards are not supported", spec.name);
+    LS_CHECK(!spec.shard, "{}: shards are not supported", spec.name);
     const bool held = holds == Holds::kAll || spec.trainable;
+    if (!spec.follows) layout.bytes = (layout.bytes + kAlignment - 1) / kAlignment * kAlignment;
     layout.offsets.push_back(held ? layout.bytes : -1);
-    if (!held) continue;
-    const std::int64_t bytes = spec.shape.elements() * size_of(spec.dtype);
-    layout.bytes += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    if (held) layout.bytes += spec.stored_shape().elements() * size_of(spec.dtype);
   }
+  layout.bytes = (layout.bytes + kAlignment - 1) / kAlignment * kAlignment;
   return layout;
 }
 
@@ -60,7 +60,8 @@ View ParameterSet::view(std::int64_t i) const {
   const auto at = static_cast<std::size_t>(i);
   if (offsets_[at] < 0) return {};
   std::byte* base = memory_->data();
-  return {base == nullptr ? nullptr : base + offsets_[at], specs_[at].dtype, specs_[at].shape};
+  return {base == nullptr ? nullptr : base + offsets_[at], specs_[at].dtype,
+          specs_[at].stored_shape()};
 }
 
 ModelParameters ParameterSet::model() const {
@@ -77,6 +78,11 @@ ModelParameters ParameterSet::model() const {
                    : model.layers[static_cast<std::size_t>(place.layer)].*place.in_layer;
     at = view(i);
     if (place.is_head_too) model.head = at;
+    if (const auto& adapter = specs_[static_cast<std::size_t>(i)].adapter; adapter) {
+      LayerParameters& layer = model.layers[static_cast<std::size_t>(place.layer)];
+      layer.adapter_scale = adapter->scale;
+      layer.adapter_dropout = adapter->dropout;
+    }
   }
   return model;
 }

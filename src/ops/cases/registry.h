@@ -19,5 +19,6 @@ std::vector<OpCase> elementwise_cases();
 std::vector<OpCase> optimizer_cases();
 std::vector<OpCase> paged_attention_cases();
 std::vector<OpCase> page_selection_cases();
+std::vector<OpCase> adapter_cases();
 
 }  // namespace longstride::ops

@@ -8,7 +8,7 @@
 
 namespace longstride::ops::cpu {
 
-// Row-major C[m, n] = op(A) op(B) (+ C where `accumulate` is set) (+ bias[n] in every row, where it
+// Row-major C[m, n] = scale op(A) op(B) (+ C where `accumulate` is set) (+ bias[n] in every row, where it
 // is present). The blocks depend on m and n alone. Must not be called inside parallel_for.
 struct Gemm {
   Trans trans_a = Trans::kNo, trans_b = Trans::kNo;
@@ -21,6 +21,7 @@ struct Gemm {
   std::int64_t ldc = 0;
   ConstView bias{};  // F32, BF16 or F16
   bool accumulate = false;
+  float scale = 1.0f;
 };
 void gemm(const Gemm& g);
 

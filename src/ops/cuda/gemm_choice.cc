@@ -77,7 +77,7 @@ std::vector<cublasLtMatmulAlgo_t> advised_algorithms(cublasLtHandle_t blas, cons
   std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<std::size_t>(most));
   int count = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-      blas, plan.operation, plan.b, plan.a, plan.d, plan.d, preference, most, found.data(), &count);
+      blas, plan.operation, plan.b, plan.a, plan.c, plan.d, preference, most, found.data(), &count);
   cublasLtMatmulPreferenceDestroy(preference);
   std::vector<cublasLtMatmulAlgo_t> algorithms;
   for (int i = 0; i < count; ++i)
@@ -122,9 +122,10 @@ cublasLtMatmulAlgo_t quickest_algorithm(Stream& stream, const Gemm& g, GemmPlan&
 }
 
 std::string text_of(const GemmShape& s) {
-  return fmt::format("m{} n{} k{}{}{} {} to {} ld {},{},{}{}{} aligned {}", s.m, s.n, s.k,
+  return fmt::format("m{} n{} k{}{}{} {} to {} ld {},{},{}{}{}{} aligned {}", s.m, s.n, s.k,
                      s.trans_a ? " A^T" : "", s.trans_b ? " B^T" : "", name_of(s.in),
-                     name_of(s.out), s.lda, s.ldb, s.ldd, s.bias ? " bias" : "",
+                     name_of(s.out), s.lda, s.ldb, s.ldd,
+                     s.ldc > 0 ? fmt::format(",{}", s.ldc) : "", s.bias ? " bias" : "",
                      s.add ? " add" : "", s.alignment);
 }
 
@@ -152,7 +153,7 @@ cublasLtMatmulAlgo_t algorithm_of(const std::string& text) {
 
 bool takes_algorithm(cublasLtHandle_t blas, const GemmPlan& plan, std::int64_t workspace_bytes) {
   cublasLtMatmulHeuristicResult_t result{};
-  return cublasLtMatmulAlgoCheck(blas, plan.operation, plan.b, plan.a, plan.d, plan.d,
+  return cublasLtMatmulAlgoCheck(blas, plan.operation, plan.b, plan.a, plan.c, plan.d,
                                  &plan.algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
          result.workspaceSize <= static_cast<std::size_t>(workspace_bytes);
 }

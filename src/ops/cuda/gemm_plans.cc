@@ -47,6 +47,7 @@ std::unique_ptr<GemmPlan> make_plan(const GemmShape& s) {
   }
   plan->a = s.trans_a ? layout(s.in, s.k, s.m, s.lda) : layout(s.in, s.m, s.k, s.lda);
   plan->b = s.trans_b ? layout(s.in, s.n, s.k, s.ldb) : layout(s.in, s.k, s.n, s.ldb);
+  plan->c = layout(s.out, s.m, s.n, s.ldc > 0 ? s.ldc : s.ldd);
   plan->d = layout(s.out, s.m, s.n, s.ldd);
   return plan;
 }
@@ -60,6 +61,7 @@ int alignment_of(std::uint64_t n) {
 
 GemmPlan::~GemmPlan() {
   if (d != nullptr) cublasLtMatrixLayoutDestroy(d);
+  if (c != nullptr) cublasLtMatrixLayoutDestroy(c);
   if (b != nullptr) cublasLtMatrixLayoutDestroy(b);
   if (a != nullptr) cublasLtMatrixLayoutDestroy(a);
   if (operation != nullptr) cublasLtMatmulDescDestroy(operation);
@@ -105,11 +107,11 @@ void GemmPlans::measure(bool on) {
 
 void multiply(Stream& stream, const Gemm& g, const GemmPlan& plan) {
   if (g.shape.bias) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias);
-  const float alpha = 1.0f, beta = g.shape.add ? 1.0f : 0.0f;
+  const float alpha = g.scale, beta = g.shape.add ? 1.0f : 0.0f;
   const LibraryContext& libraries = libraries_of(stream);
   LS_BLAS(cublasLtMatmul(libraries.blas(), plan.operation, &alpha, g.b, plan.b, g.a, plan.a, &beta,
-                         g.shape.add ? g.c : g.d, plan.d, g.d, plan.d, &plan.algorithm,
-                         libraries.workspace(), LibraryContext::kWorkspaceBytes,
+                         g.shape.add ? g.c : g.d, g.shape.add ? plan.c : plan.d, g.d, plan.d,
+                         &plan.algorithm, libraries.workspace(), LibraryContext::kWorkspaceBytes,
                          longstride::cuda::cuda_stream(stream).handle()));
 }
 
@@ -123,8 +125,9 @@ void gemm(Stream& stream, Gemm g) {
   const auto bytes = [](std::int64_t n, DType t) {
     return static_cast<std::uint64_t>(n * size_of(t));
   };
-  s.alignment = alignment_of(address(g.a) | address(g.b) | address(g.c) | address(g.d) |
-                             bytes(s.lda, s.in) | bytes(s.ldb, s.in) | bytes(s.ldd, s.out));
+  s.alignment =
+      alignment_of(address(g.a) | address(g.b) | address(g.c) | address(g.d) | bytes(s.lda, s.in) |
+                   bytes(s.ldb, s.in) | bytes(s.ldd, s.out) | bytes(s.ldc, s.out));
   multiply(stream, g, libraries_of(stream).gemms().find(stream, g));
 }
 

@@ -25,6 +25,7 @@ struct GemmShape {
   DType out = DType::kF32;  // of D, C and the bias
   bool bias = false;        // one value per column of D
   bool add = false;         // D = ... + C
+  std::int64_t ldc = 0;     // 0: as ldd
   int alignment = 16;       // bytes that all addresses and row lengths are multiples of
 
   auto operator<=>(const GemmShape&) const = default;  // NOLINT(modernize-use-nullptr)
@@ -32,7 +33,7 @@ struct GemmShape {
 
 struct GemmPlan {
   cublasLtMatmulDesc_t operation = nullptr;
-  cublasLtMatrixLayout_t a = nullptr, b = nullptr, d = nullptr;
+  cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr, d = nullptr;
   cublasLtMatmulAlgo_t algorithm{};
 
   GemmPlan() = default;
@@ -41,7 +42,7 @@ struct GemmPlan {
   ~GemmPlan();
 };
 
-// D = op(A) op(B) (+ bias) (+ C), sums in F32. C may be D. Does nothing if m or n is 0.
+// D = scale op(A) op(B) (+ bias) (+ C), sums in F32. C may be D. Does nothing if m or n is 0.
 struct Gemm {
   GemmShape shape;  // gemm() sets bias, add and alignment
   const void* a = nullptr;
@@ -49,6 +50,7 @@ struct Gemm {
   const void* bias = nullptr;  // null: none
   const void* c = nullptr;     // null: none
   void* d = nullptr;
+  float scale = 1.0f;
 };
 void gemm(Stream& stream, Gemm g);
 // The same with a given plan; requires a complete shape.

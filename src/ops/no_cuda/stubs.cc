@@ -1,5 +1,6 @@
 // Linked instead of cuda/ in builds without CUDA.
 #include "base/error.h"
+#include "ops/adapter.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
 #include "ops/kernel_choices.h"
@@ -45,6 +46,11 @@ LS_NO_CUDA(append_kv, AppendKv)
 LS_NO_CUDA(take_kv_gradient, TakeKvGradient)
 LS_NO_CUDA(swiglu_forward, SwigluForward)
 LS_NO_CUDA(swiglu_backward, SwigluBackward)
+LS_NO_CUDA(dropout_forward, DropoutForward)
+LS_NO_CUDA(adapter_forward, AdapterForward)
+LS_NO_CUDA(adapter_backward, AdapterBackward)
+LS_NO_CUDA(adapter_gradient, AdapterGradient)
+LS_NO_CUDA(place_columns, PlaceColumns)
 
 #define LS_NO_CUDA_SIZE(name, Shape)                                     \
   std::int64_t name(const Shape&) {                                      \

@@ -1,0 +1,171 @@
+#include "model/fold_adapters.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "base/error.h"
+#include "base/random.h"
+#include "model/host_values.h"
+#include "ops/adapter.h"
+
+namespace longstride {
+namespace {
+
+// Index of the parameter at a place in a layer; -1: there is none.
+std::int64_t find(const std::vector<ParameterSpec>& specs, std::int64_t layer,
+                  View LayerParameters::*place) {
+  const auto found = std::ranges::find_if(specs, [&](const ParameterSpec& spec) {
+    return spec.place.layer == layer && spec.place.in_layer == place;
+  });
+  return found == specs.end() ? -1 : found - specs.begin();
+}
+
+std::int64_t padded(std::int64_t columns) {
+  return (columns + ops::kAdapterColumns - 1) / ops::kAdapterColumns * ops::kAdapterColumns;
+}
+
+void check_targets(const AdapterShape& shape, std::int64_t layers) {
+  LS_CHECK(shape.rank > 0, "adapters of rank {}", shape.rank);
+  for (const std::string& target : shape.targets)
+    if (std::ranges::find(kProjections, target, &Projection::name) == kProjections.end()) {
+      std::vector<std::string_view> names;
+      for (const Projection& projection : kProjections) names.push_back(projection.name);
+      throw Error(fmt::format("lora.targets: \"{}\" is no projection", target),
+                  fmt::format("targets are {}", fmt::join(names, ", ")));
+    }
+  for (const std::int64_t layer : shape.layers)
+    if (layer < 0 || layer >= layers)
+      throw Error(fmt::format("lora.layers: the model has no layer {}", layer),
+                  fmt::format("its layers are 0 to {}", layers - 1));
+}
+
+// The adapters of one input's projections: A after A, then B, then the stack of all A.
+void add_to_input(std::vector<ParameterSpec>& specs, const AdapterShape& shape, std::int64_t layer,
+                  Input input, DType compute) {
+  std::vector<const Projection*> adapted;
+  for (const Projection& projection : projections_of(input))
+    if (std::ranges::find(shape.targets, projection.name) != shape.targets.end())
+      adapted.push_back(&projection);
+  if (adapted.empty()) return;
+  const std::int64_t columns = padded(std::ssize(adapted) * shape.rank);
+  std::int64_t inputs = 0;
+  std::vector<std::int64_t> outputs;
+  for (const Projection& projection : projections_of(input)) {
+    const std::int64_t at = find(specs, layer, projection.weight);
+    LS_CHECK(at >= 0, "layer {} has no {}", layer, projection.name);
+    ParameterSpec& weight = specs[static_cast<std::size_t>(at)];
+    weight.tail = columns;  // of those without an adapter too: they read the same input
+    inputs = weight.shape[1];
+    if (std::ranges::find(adapted, &projection) != adapted.end())
+      outputs.push_back(weight.shape[0]);
+  }
+  const auto push = [&](std::string name, Shape made, View LayerParameters::*place) {
+    specs.push_back({.name = std::move(name),
+                     .shape = made,
+                     .dtype = DType::kF32,
+                     .adapter = shape.settings,
+                     .place = {.layer = layer, .in_layer = place}});
+  };
+  for (std::size_t i = 0; i < adapted.size(); ++i) {
+    push(adapter_name(layer, *adapted[i], 'A'), {shape.rank, inputs}, adapted[i]->a);
+    specs.back().follows = i > 0;
+  }
+  for (std::size_t i = 0; i < adapted.size(); ++i)
+    push(adapter_name(layer, *adapted[i], 'B'), {outputs[i], shape.rank}, adapted[i]->b);
+  specs.push_back(
+      {.name = fmt::format("layer {} adapters of input {}", layer, static_cast<int>(input)),
+       .shape = {columns, inputs},
+       .dtype = compute,
+       .trainable = false,
+       .derived = true,
+       .place = {.layer = layer, .in_layer = stacked_of(input)}});
+}
+
+}  // namespace
+
+std::string adapter_name(std::int64_t layer, const Projection& projection, char which) {
+  return fmt::format("model.layers.{}.{}.lora_{}.weight", layer, projection.module, which);
+}
+
+void add_adapters(std::vector<ParameterSpec>& specs, const AdapterShape& shape, DType compute) {
+  std::int64_t layers = 0;
+  for (ParameterSpec& spec : specs) {
+    layers = std::max(layers, spec.place.layer + 1);
+    spec.trainable = false;
+  }
+  check_targets(shape, layers);
+  for (std::int64_t layer = 0; layer < layers; ++layer) {
+    if (!shape.layers.empty() && std::ranges::find(shape.layers, layer) == shape.layers.end())
+      continue;
+    for (const Input input : kInputs) add_to_input(specs, shape, layer, input, compute);
+  }
+}
+
+void fold_adapters(ParameterSet& weights) {
+  const ModelParameters model = weights.model();
+  Stream& stream = weights.device().stream();
+  for (const LayerParameters& layer : model.layers)
+    for (const Input input : kInputs) {
+      const View& stacked_PI = layer.*stacked_of(input);
+      if (!stacked_PI.present()) continue;
+      const std::int64_t inputs = stacked_PI.dim(1);
+      std::int64_t row = 0;
+      for (const Projection& projection : projections_of(input)) {
+        const View &a_RI = layer.*projection.a, &b_OR = layer.*projection.b;
+        if (!a_RI.present()) continue;
+        const std::int64_t rank = a_RI.dim(0);
+        ops::place_columns(stream, {.from_RC = a_RI, .to_RW = stacked_PI.rows(row, rank)});
+        ops::place_columns(stream, {.from_RC = b_OR,
+                                    .to_RW = layer.*projection.weight,
+                                    .first = inputs + row,
+                                    .scale = layer.adapter_scale});
+        row += rank;
+      }
+    }
+}
+
+void fill_folded(
+    ParameterSet& weights,
+    const std::function<void(ParameterSet& plain, std::span<const std::int64_t> numbers)>& fill) {
+  std::map<std::int64_t, std::vector<std::int64_t>> by_layer;
+  for (std::int64_t i = 0; i < weights.size(); ++i) {
+    const ParameterSpec& spec = weights.specs()[static_cast<std::size_t>(i)];
+    if (spec.tail > 0) by_layer[spec.place.layer].push_back(i);
+  }
+  Device& device = weights.device();
+  for (const auto& [layer, numbers] : by_layer) {
+    std::vector<ParameterSpec> plain;
+    for (const std::int64_t i : numbers) {
+      plain.push_back(weights.specs()[static_cast<std::size_t>(i)]);
+      plain.back().tail = 0;
+    }
+    ParameterSet set(device, std::move(plain), "weights on their way");
+    fill(set, numbers);
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      ops::place_columns(device.stream(), {.from_RC = set.view(static_cast<std::int64_t>(i)),
+                                           .to_RW = weights.view(numbers[i])});
+    device.stream().synchronize();
+  }
+}
+
+void initialize_adapters(ParameterSet& weights, std::uint64_t seed) {
+  if (weights.data() == nullptr) return;  // on the shapes device
+  constexpr std::uint64_t kStream = 0x10a;
+  std::vector<std::byte> bytes;
+  for (std::int64_t i = 0; i < weights.size(); ++i) {
+    const ParameterSpec& spec = weights.specs()[static_cast<std::size_t>(i)];
+    if (!spec.adapter || !spec.name.ends_with(".lora_A.weight")) continue;
+    // As torch's kaiming_uniform_ with a = sqrt(5).
+    const double bound = 1.0 / std::sqrt(static_cast<double>(spec.shape[1]));
+    Random random(seed, (kStream << 32) | static_cast<std::uint64_t>(i));
+    std::vector<float> values(static_cast<std::size_t>(spec.shape.elements()));
+    for (float& v : values) v = static_cast<float>((2 * random.uniform() - 1) * bound);
+    bytes.resize(values.size() * sizeof(float));
+    store_floats(values, DType::kF32, bytes.data());
+    weights.device().copy_from_host(weights.view(i).data(), bytes.data(), std::ssize(bytes));
+  }
+}
+
+}  // namespace longstride
