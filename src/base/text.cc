@@ -1,5 +1,7 @@
 #include "base/text.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -33,6 +35,15 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
       best = candidate, best_distance = distance;
   }
   return best;
+}
+
+std::string some_of(const std::vector<std::string>& names) {
+  constexpr std::size_t kShown = 4;
+  const std::size_t shown = std::min(names.size(), kShown);
+  std::string text = fmt::format(
+      "{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
+  if (names.size() > shown) text += fmt::format(" and {} more", names.size() - shown);
+  return text;
 }
 
 }  // namespace longstride

@@ -11,4 +11,7 @@ namespace longstride {
 // likely typo of it.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
+// The first few of `names`, separated by commas, and how many more there are.
+std::string some_of(const std::vector<std::string>& names);
+
 }  // namespace longstride

@@ -201,16 +201,16 @@ std::span<const std::string_view> known_to(Architecture architecture) {
   return {};
 }
 
+bool is_one(const Json& v) { return v.is_number() && v.get<double>() == 1.0; }
+
+}  // namespace
+
 bool is_unset(const Json& v) {
   if (v.is_null() || ((v.is_array() || v.is_object()) && v.empty())) return true;
   if (v.is_string()) return v.get_ref<const std::string&>().empty();
   if (v.is_boolean()) return !v.get<bool>();
   return v.is_number() && v.get<double>() == 0.0;
 }
-
-bool is_one(const Json& v) { return v.is_number() && v.get<double>() == 1.0; }
-
-}  // namespace
 
 void warn_unknown(const Fields& fields, std::span<const std::string_view> known) {
   static std::mutex mutex;

@@ -16,4 +16,7 @@ void check_supported(const Fields& fields, Architecture architecture);
 // The warning alone, for an object whose known fields are `known`.
 void warn_unknown(const Fields& fields, std::span<const std::string_view> known);
 
+// True for null, false, 0 and empty values.
+bool is_unset(const Json& value);
+
 }  // namespace longstride

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "base/thread_pool.h"
 #include "model/load_weights.h"
 
@@ -16,16 +17,6 @@ namespace {
 
 constexpr const char* kHead = "lm_head.weight";
 constexpr const char* kEmbedding = "model.embed_tokens.weight";
-
-// The first few names, and how many more there are.
-std::string some_of(const std::vector<std::string>& names) {
-  constexpr std::size_t kShown = 4;
-  const std::size_t shown = std::min(names.size(), kShown);
-  std::string text = fmt::format(
-      "{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
-  if (names.size() > shown) text += fmt::format(" and {} more", names.size() - shown);
-  return text;
-}
 
 // Old files contain the rotary frequencies, which follow from the config.
 bool is_harmless(const std::string& name) { return name.ends_with(".rotary_emb.inv_freq"); }

@@ -8,24 +8,12 @@
 #include "base/log.h"
 #include "model/host_values.h"
 #include "model/model_directory.h"
+#include "model/written_file.h"
 
 namespace longstride {
 namespace {
 
 namespace fs = std::filesystem;
-
-WrittenFile write_bytes(const fs::path& path, std::span<const std::byte> bytes) {
-  FileWriter writer(path);
-  writer.write(bytes);
-  writer.finish();
-  return {path.filename().string(), static_cast<std::int64_t>(writer.bytes_written()),
-          writer.checksum()};
-}
-
-WrittenFile write_json(const fs::path& path, const Json& json) {
-  const std::string text = json.dump(2) + "\n";
-  return write_bytes(path, std::as_bytes(std::span(text)));
-}
 
 // transformers loads all weights as the one type that config.json names. Mixed types are written as
 // float32, which holds every value of the others.

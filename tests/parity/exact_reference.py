@@ -101,7 +101,8 @@ def losses_and_gradients(model, tokens, documents, first_position=0):
             token_losses |= {begin + i: v for i, v in enumerate(losses.tolist())}
         begin += length
     assert begin == len(tokens)
-    return loss_sum / predicted, token_losses, {n: p.grad.clone() for n, p in model.named_parameters()}
+    return loss_sum / predicted, token_losses, {
+        n: p.grad.clone() for n, p in model.named_parameters() if p.requires_grad}
 
 
 def worst_error(gradients, reference):
