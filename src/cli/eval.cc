@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/sizes.h"
+#include "cli/adapted_model.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/token_options.h"
@@ -17,7 +18,7 @@ namespace longstride::cli {
 namespace {
 
 struct Options {
-  std::string model, context, chunk, page = "128", device = "auto";
+  std::string model, adapter, context, chunk, page = "128", device = "auto";
   TokenOptions tokens;
   std::int64_t documents = 0;
   NumericsChoice numerics;
@@ -101,8 +102,8 @@ OrderedJson report(const Evaluation& evaluation, double seconds, const NumericsR
 }
 
 int eval(const Options& o) {
-  const ModelDirectory model = ModelDirectory::open(o.model);
-  ModelConfig config = model.config();
+  const AdaptedModel model = open_adapted_model(o.model, o.adapter);
+  ModelConfig config = model.directory.config();
   const std::unique_ptr<Corpus> corpus = open_tokens(o.tokens);
   std::int64_t context = std::max<std::int64_t>(2, longest_document(*corpus));
   if (!o.context.empty()) {
@@ -121,9 +122,9 @@ int eval(const Options& o) {
   const NumericsRecord numerics =
       choose_numerics(*device, config, parse_size(chunk, "--chunk"), page, choice);
   SequenceLayout{context, numerics.chunk_tokens, numerics.page_tokens, {0}}.validate();
-  Engine engine(*device, config, frozen(model.specs()));
+  Engine engine(*device, config, frozen(model.specs(*device, o.numerics.compute)));
   StepPlan plan = plan_of(engine, numerics, context);
-  engine.load(model);
+  model.load(engine);
   engine.prepare_step(numerics, std::move(plan));
   engine.record_losses();
   engine.choose_kernels();
@@ -149,6 +150,7 @@ void add_eval(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand(
       "eval", "loss and accuracy of a model on documents, by document and by position");
   command->add_option("--model", o->model, "Hugging Face directory")->required();
+  add_adapter_option(*command, o->adapter);
   add_token_options(*command, o->tokens, "token file, or text");
   command->add_option("--documents", o->documents, "evaluate only the first so many")
       ->check(CLI::PositiveNumber);

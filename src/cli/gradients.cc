@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/output_file.h"
 #include "base/sizes.h"
+#include "cli/adapted_model.h"
 #include "cli/commands.h"
 #include "cli/compare_gradients.h"
 #include "cli/output.h"
@@ -28,7 +29,7 @@ namespace {
 constexpr const char* kMadeBy = "longstride gradients";  // identifies the file as ours
 
 struct Options {
-  std::string model, out, chunk = "1024", page = "128", device = "auto";
+  std::string model, adapter, out, chunk = "1024", page = "128", device = "auto";
   TokenOptions tokens;
   std::int64_t keep_chunks = 1, first_position = 0;
   bool rebuild_feed_forward = false, compare_dense = false;
@@ -137,7 +138,7 @@ struct Outcome {
   NumericsRecord numerics;
 };
 
-Outcome run(const Options& o, const Sample& sample, const ModelDirectory& model, Engine& engine,
+Outcome run(const Options& o, const Sample& sample, const AdaptedModel& model, Engine& engine,
             const SparseLayers& sparse) {
   NumericsChoice choice = o.numerics;
   choice.sparse = sparse;
@@ -146,7 +147,7 @@ Outcome run(const Options& o, const Sample& sample, const ModelDirectory& model,
                       parse_size(o.page, "--page"), choice);
   SequenceLayout{sample.size(), numerics.chunk_tokens, numerics.page_tokens, sample.document_starts}
       .validate();
-  engine.load(model);
+  model.load(engine);
   engine.prepare_step(
       numerics, engine
                     .planner(numerics, {.max_tokens = sample.size(),
@@ -161,10 +162,10 @@ Outcome run(const Options& o, const Sample& sample, const ModelDirectory& model,
 }
 
 // The same sequence with dense attention, beside which `gradients` are put.
-OrderedJson compare_with_dense(const Options& o, const Sample& sample, const ModelDirectory& model,
+OrderedJson compare_with_dense(const Options& o, const Sample& sample, const AdaptedModel& model,
                                ModelConfig config, Device& device, const HostGradients& gradients) {
   std::fill(config.windows.begin(), config.windows.end(), 0);
-  Engine engine(device, config, model.specs());
+  Engine engine(device, config, model.specs(device, o.numerics.compute));
   const Outcome dense = run(o, sample, model, engine, {});
   OrderedJson json = {{"loss", dense.result.loss_sum / static_cast<double>(dense.result.targets)},
                       {"correct", dense.result.correct}};
@@ -174,12 +175,12 @@ OrderedJson compare_with_dense(const Options& o, const Sample& sample, const Mod
 
 int gradients(const Options& o) {
   check_distinct_outputs(o);
-  const ModelDirectory model = ModelDirectory::open(o.model);
+  const AdaptedModel model = open_adapted_model(o.model, o.adapter);
   if (!o.out.empty()) check_output("--out", o.out, o.model);
   if (!o.losses.empty()) check_output("--losses", o.losses, o.model);
   const std::unique_ptr<Device> device = make_device(o.device);
-  const Sample sample = read_sequence(o, model.config().vocabulary);
-  ModelConfig config = config_with_rope(o, model, sample.size());
+  const Sample sample = read_sequence(o, model.directory.config().vocabulary);
+  ModelConfig config = config_with_rope(o, model.directory, sample.size());
   const SparseLayers sparse =
       apply_sparse_options(o.attention, parse_size(o.page, "--page"), sample.size(), config);
   if (!o.lists.empty()) check_lists_output(o.lists, sparse, o.model);
@@ -188,7 +189,7 @@ int gradients(const Options& o) {
     throw Error(fmt::format("--keep-chunks is {}", o.keep_chunks),
                 "at least the last chunk is kept: give 1 or more");
 
-  auto engine = std::make_unique<Engine>(*device, config, model.specs());
+  auto engine = std::make_unique<Engine>(*device, config, model.specs(*device, o.numerics.compute));
   const auto [result, numerics] = run(o, sample, model, *engine, sparse);
   if (!o.out.empty()) write_gradients(o.out, engine->gradients());
   const SequenceLayout layout{sample.size(), numerics.chunk_tokens, numerics.page_tokens,
@@ -222,6 +223,7 @@ void add_gradients(CLI::App& app, Action& action) {
       "gradients",
       "loss and gradients of one sequence: JSON on stdout, tensors under Hugging Face names");
   command->add_option("--model", o->model, "Hugging Face directory")->required();
+  add_adapter_option(*command, o->adapter);
   add_token_options(*command, o->tokens, "token file: one sequence, all of it");
   command
       ->add_option("--out", o->out,

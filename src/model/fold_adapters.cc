@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
 #include "base/random.h"
+#include "model/adapter_modules.h"
 #include "model/host_values.h"
 #include "ops/adapter.h"
 
@@ -26,30 +28,15 @@ std::int64_t padded(std::int64_t columns) {
   return (columns + ops::kAdapterColumns - 1) / ops::kAdapterColumns * ops::kAdapterColumns;
 }
 
-void check_targets(const AdapterShape& shape, std::int64_t layers) {
-  LS_CHECK(shape.rank > 0, "adapters of rank {}", shape.rank);
-  for (const std::string& target : shape.targets)
-    if (std::ranges::find(kProjections, target, &Projection::name) == kProjections.end()) {
-      std::vector<std::string_view> names;
-      for (const Projection& projection : kProjections) names.push_back(projection.name);
-      throw Error(fmt::format("lora.targets: \"{}\" is no projection", target),
-                  fmt::format("targets are {}", fmt::join(names, ", ")));
-    }
-  for (const std::int64_t layer : shape.layers)
-    if (layer < 0 || layer >= layers)
-      throw Error(fmt::format("lora.layers: the model has no layer {}", layer),
-                  fmt::format("its layers are 0 to {}", layers - 1));
-}
-
 // The adapters of one input's projections: A after A, then B, then the stack of all A.
-void add_to_input(std::vector<ParameterSpec>& specs, const AdapterShape& shape, std::int64_t layer,
-                  Input input, DType compute) {
+void add_to_input(std::vector<ParameterSpec>& specs, const AdapterConfig& adapter,
+                  std::int64_t layer, Input input, DType compute) {
   std::vector<const Projection*> adapted;
   for (const Projection& projection : projections_of(input))
-    if (std::ranges::find(shape.targets, projection.name) != shape.targets.end())
+    if (std::ranges::find(adapter.targets, projection.name) != adapter.targets.end())
       adapted.push_back(&projection);
   if (adapted.empty()) return;
-  const std::int64_t columns = padded(std::ssize(adapted) * shape.rank);
+  const std::int64_t columns = padded(std::ssize(adapted) * adapter.rank);
   std::int64_t inputs = 0;
   std::vector<std::int64_t> outputs;
   for (const Projection& projection : projections_of(input)) {
@@ -65,15 +52,17 @@ void add_to_input(std::vector<ParameterSpec>& specs, const AdapterShape& shape, 
     specs.push_back({.name = std::move(name),
                      .shape = made,
                      .dtype = DType::kF32,
-                     .adapter = shape.settings,
+                     .adapter = AdapterSettings{adapter.scale(), adapter.dropout},
                      .place = {.layer = layer, .in_layer = place}});
   };
   for (std::size_t i = 0; i < adapted.size(); ++i) {
-    push(adapter_name(layer, *adapted[i], 'A'), {shape.rank, inputs}, adapted[i]->a);
+    push(adapter_parameter_name(layer, adapted[i]->name, 'A'), {adapter.rank, inputs},
+         adapted[i]->a);
     specs.back().follows = i > 0;
   }
   for (std::size_t i = 0; i < adapted.size(); ++i)
-    push(adapter_name(layer, *adapted[i], 'B'), {outputs[i], shape.rank}, adapted[i]->b);
+    push(adapter_parameter_name(layer, adapted[i]->name, 'B'), {outputs[i], adapter.rank},
+         adapted[i]->b);
   specs.push_back(
       {.name = fmt::format("layer {} adapters of input {}", layer, static_cast<int>(input)),
        .shape = {columns, inputs},
@@ -85,21 +74,23 @@ void add_to_input(std::vector<ParameterSpec>& specs, const AdapterShape& shape, 
 
 }  // namespace
 
-std::string adapter_name(std::int64_t layer, const Projection& projection, char which) {
-  return fmt::format("model.layers.{}.{}.lora_{}.weight", layer, projection.module, which);
-}
-
-void add_adapters(std::vector<ParameterSpec>& specs, const AdapterShape& shape, DType compute) {
-  std::int64_t layers = 0;
-  for (ParameterSpec& spec : specs) {
-    layers = std::max(layers, spec.place.layer + 1);
-    spec.trainable = false;
-  }
-  check_targets(shape, layers);
-  for (std::int64_t layer = 0; layer < layers; ++layer) {
-    if (!shape.layers.empty() && std::ranges::find(shape.layers, layer) == shape.layers.end())
+void add_adapters(std::vector<ParameterSpec>& specs, const AdapterConfig& adapter,
+                  const ModelConfig& config, DType compute) {
+  std::set<std::string> whole;
+  for (const AdapterTensor& tensor : adapter_tensors(adapter, config, "lora.also_train"))
+    if (tensor.part == 0) whole.insert(tensor.parameter);
+  const bool trains_an_end =
+      whole.contains("model.embed_tokens.weight") || whole.contains("lm_head.weight");
+  if (config.tied_embeddings && trains_an_end && !adapter.tie_weights)
+    throw Error("the adapter has the embedding and the head apart, and the model ties them",
+                "merge it first (longstride merge), and go on with the result");
+  for (ParameterSpec& spec : specs)
+    spec.trainable =
+        whole.contains(spec.name) || (spec.place.is_head_too && whole.contains("lm_head.weight"));
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+    if (!adapter.layers.empty() && std::ranges::find(adapter.layers, layer) == adapter.layers.end())
       continue;
-    for (const Input input : kInputs) add_to_input(specs, shape, layer, input, compute);
+    for (const Input input : kInputs) add_to_input(specs, adapter, layer, input, compute);
   }
 }
 

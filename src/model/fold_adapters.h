@@ -9,26 +9,17 @@
 #include <string>
 #include <vector>
 
+#include "model/adapter_config.h"
 #include "model/parameters.h"
 #include "model/projections.h"
 
 namespace longstride {
 
-// Adapters of one rank on some projections of some layers.
-struct AdapterShape {
-  std::int64_t rank = 0;
-  std::vector<std::string> targets;  // names of projections
-  std::vector<std::int64_t> layers;  // empty: all
-  AdapterSettings settings;
-};
-
-// The name of an adapter's tensor, as PEFT has it; `which` is 'A' or 'B'.
-std::string adapter_name(std::int64_t layer, const Projection& projection, char which);
-
-// Freezes all parameters, gives the targets room for folded adapters, and appends the adapters and
-// what is derived from them. `compute` is the type of activations. Throws Error for a target or a
-// layer that the model does not have.
-void add_adapters(std::vector<ParameterSpec>& specs, const AdapterShape& shape, DType compute);
+// Freezes all parameters but those that `adapter` trains whole, gives its targets room for folded
+// adapters, and appends the adapters and what is derived from them. `compute` is the type of
+// activations. Throws Error if a module to train whole is not there.
+void add_adapters(std::vector<ParameterSpec>& specs, const AdapterConfig& adapter,
+                  const ModelConfig& config, DType compute);
 
 // Makes what is derived from the adapters of `weights`, which holds everything. Call it when they
 // were loaded or have changed. Does nothing if there are none.

@@ -35,10 +35,10 @@ void project_queries(const LayerPass& pass, ConstView x_TD, LayerActivations& he
   const View q_THC = held.q_THC;
   {
     const Lease h_TW = normed_input(pass, "normed input", Input::kAttention, x_TD, w.input_norm);
-    project(pass, kQ, h_TW, q_THC.reshaped({s.T, s.H * s.C}));
+    project(pass, projection::kQ, h_TW, q_THC.reshaped({s.T, s.H * s.C}));
     if (w.q_norm.present() && pass.task.keys_too) {
       held.k_TKC = take(pass, pass.places.k_TKC, "k before its norm", {s.T, s.K, s.C});
-      project(pass, kK, h_TW, held.k_TKC.view().reshaped({s.T, s.K * s.C}));
+      project(pass, projection::kK, h_TW, held.k_TKC.view().reshaped({s.T, s.K * s.C}));
     }
   }
   if (!w.q_norm.present()) ops::rope(ctx.stream(), {q_THC, ctx.cos_TN, ctx.sin_TN, false});
@@ -94,8 +94,8 @@ void project_gate_and_up(const LayerPass& pass, const LayerWork& work, LayerActi
   if (work.up) held.up_TF = take(pass, pass.places.up_TF, "up", {s.T, s.F});
   const Lease h_TW =
       normed_input(pass, "normed mid", Input::kFeedForward, held.mid_TD, pass.weights.post_norm);
-  if (work.gate) project(pass, kGate, h_TW, held.gate_TF);
-  if (work.up) project(pass, kUp, h_TW, held.up_TF);
+  if (work.gate) project(pass, projection::kGate, h_TW, held.gate_TF);
+  if (work.up) project(pass, projection::kUp, h_TW, held.up_TF);
 }
 
 Lease output_of(const LayerPass& pass, LayerActivations& held) {
@@ -106,8 +106,8 @@ Lease output_of(const LayerPass& pass, LayerActivations& held) {
   if (pass.task.retains.has(Retained::kGate)) product_TF = ctx.take("swiglu", {s.T, s.F});
   const View product = product_TF.present() ? product_TF : held.gate_TF;
   ops::swiglu_forward(ctx.stream(), {held.gate_TF, held.up_TF, product});
-  return add_product(pass, take(pass, pass.output_place, "residual", {s.T, s.D}), product, kDown,
-                     held.mid_TD);
+  return add_product(pass, take(pass, pass.output_place, "residual", {s.T, s.D}), product,
+                     projection::kDown, held.mid_TD);
 }
 
 }  // namespace
@@ -151,8 +151,8 @@ void layer_store_kv(const LayerPass& pass, ConstView x_TD) {
   const Sizes s(ctx);
   const Lease h_TW = normed_input(pass, "normed input", Input::kAttention, x_TD, w.input_norm);
   const Lease k = ctx.take("k", {s.T, s.K * s.C}), v = ctx.take("v", {s.T, s.K * s.C});
-  project(pass, kK, h_TW, k);
-  project(pass, kV, h_TW, v);
+  project(pass, projection::kK, h_TW, k);
+  project(pass, projection::kV, h_TW, v);
   const View rows = k.view().reshaped({s.T * s.K, s.C});
   if (w.k_norm.present()) rms_norm(ctx, rows, w.k_norm, rows);
   ops::append_kv(ctx.stream(),
@@ -177,9 +177,9 @@ Lease layer_forward(const LayerPass& pass, Lease x_TD, LayerActivations& held) {
     select(pass, held);
   give_back(Retained::kQ, held.q_THC, held.k_TKC);
   if (work.mid)
-    held.mid_TD =
-        add_product(pass, take(pass, pass.places.mid_TD, "residual", {s.T, s.D}),
-                    held.attention_THC.view().reshaped({s.T, s.H * s.C}), kO, held.input_TD);
+    held.mid_TD = add_product(pass, take(pass, pass.places.mid_TD, "residual", {s.T, s.D}),
+                              held.attention_THC.view().reshaped({s.T, s.H * s.C}), projection::kO,
+                              held.input_TD);
   give_back(Retained::kInput, held.input_TD);
   give_back(Retained::kAttention, held.attention_THC, held.lse_HT);
   if (work.gate || work.up) project_gate_and_up(pass, work, held);

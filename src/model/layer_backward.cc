@@ -22,7 +22,7 @@ void feed_forward_backward(const LayerPass& pass, const LayerParameters& g, Laye
       ops::swiglu_forward(ctx.stream(), {held.gate_TF, held.up_TF, product_TF});
       const WideInput wide = wide_input(pass, Input::kProduct, product_TF);
       InputGradient d_product(pass, g, Input::kProduct, wide.view, d_product_TF);
-      d_product.add(kDown, dx_TD);
+      d_product.add(projection::kDown, dx_TD);
       d_product.finish();
     }
     ops::swiglu_backward(ctx.stream(),
@@ -33,8 +33,8 @@ void feed_forward_backward(const LayerPass& pass, const LayerParameters& g, Laye
     const Lease h_TW =
         normed_input(pass, "normed mid", Input::kFeedForward, held.mid_TD, w.post_norm);
     InputGradient d_input(pass, g, Input::kFeedForward, h_TW, dh_TD);
-    d_input.add(kGate, held.gate_TF);
-    d_input.add(kUp, held.up_TF);
+    d_input.add(projection::kGate, held.gate_TF);
+    d_input.add(projection::kUp, held.up_TF);
     d_input.finish();
   }
   held.gate_TF.release();
@@ -55,7 +55,7 @@ Lease attention_backward(const LayerPass& pass, const LayerParameters& g,
         wide_input(pass, Input::kOutput, held.attention_THC.view().reshaped({T, H * C}));
     InputGradient d_input(pass, g, Input::kOutput, wide.view,
                           d_attention_THC.view().reshaped({T, H * C}));
-    d_input.add(kO, dx_TD);
+    d_input.add(projection::kO, dx_TD);
     d_input.finish();
   }
   const Lease scratch = attention_scratch(pass);
@@ -121,9 +121,9 @@ void layer_backward(const LayerPass& pass, const LayerParameters& g, LayerActiva
     const Lease h_TW =
         normed_input(pass, "normed input", Input::kAttention, held.input_TD, w.input_norm);
     InputGradient d_input(pass, g, Input::kAttention, h_TW, dh_TD);
-    d_input.add(kQ, dq_THC.view().reshaped({T, H * C}));
-    d_input.add(kK, dk_TKC.view().reshaped({T, K * C}));
-    d_input.add(kV, dv_TKC.view().reshaped({T, K * C}));
+    d_input.add(projection::kQ, dq_THC.view().reshaped({T, H * C}));
+    d_input.add(projection::kK, dk_TKC.view().reshaped({T, K * C}));
+    d_input.add(projection::kV, dv_TKC.view().reshaped({T, K * C}));
     d_input.finish();
   }
   rms_norm_backward(ctx, dh_TD, held.input_TD, w.input_norm, dx_TD, g.input_norm, true);

@@ -50,8 +50,8 @@ struct TensorsToWrite {
   std::vector<TensorToWrite> tensors;
   TensorSource read;
 };
-// The tensors of `parameters`, which must outlive the result; the calling thread copies them from
-// their device.
+// The tensors of `parameters` that a save writes (saved_tensors.h). The set must outlive the
+// result; the calling thread copies them from their device.
 TensorsToWrite weights_to_write(const ParameterSet& parameters);
 
 // Writes weights, config.json, the side files and, if it is not among them, generation_config.json

@@ -42,10 +42,12 @@ inline constexpr std::array<Projection, 7> kProjections = {{
     {"down_proj", "mlp.down_proj", Input::kProduct, &LayerParameters::down,
      &LayerParameters::down_bias, &LayerParameters::down_a, &LayerParameters::down_b},
 }};
+namespace projection {
 inline constexpr const Projection &kQ = kProjections[0], &kK = kProjections[1],
                                   &kV = kProjections[2], &kO = kProjections[3],
                                   &kGate = kProjections[4], &kUp = kProjections[5],
                                   &kDown = kProjections[6];
+}  // namespace projection
 
 constexpr std::span<const Projection> projections_of(Input input) {
   const std::span<const Projection> all(kProjections);

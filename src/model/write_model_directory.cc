@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "model/host_values.h"
 #include "model/model_directory.h"
+#include "model/saved_tensors.h"
 #include "model/written_file.h"
 
 namespace longstride {
@@ -72,13 +73,15 @@ void check_finite(std::span<const std::byte> values, DType dtype, const std::str
 
 TensorsToWrite weights_to_write(const ParameterSet& parameters) {
   TensorsToWrite weights;
-  for (std::int64_t i = 0; i < parameters.size(); ++i) {
-    const ParameterSpec& spec = parameters.specs()[static_cast<std::size_t>(i)];
-    weights.tensors.push_back({spec.name, parameters.view(i).dtype(), spec.shape});
+  std::vector<std::int64_t> numbers;
+  for (const SavedTensor& tensor : saved_tensors(parameters.specs())) {
+    const View view = parameters.view(tensor.parameter);
+    weights.tensors.push_back({tensor.name, view.dtype(), view.shape()});
+    numbers.push_back(tensor.parameter);
   }
-  weights.read = [&parameters](std::int64_t i, const ByteSink& sink) {
+  weights.read = [&parameters, numbers = std::move(numbers)](std::int64_t i, const ByteSink& sink) {
     constexpr std::int64_t kStaging = std::int64_t{16} << 20;
-    const View view = parameters.view(i);
+    const View view = parameters.view(numbers[static_cast<std::size_t>(i)]);
     std::vector<std::byte> staging;
     for (std::int64_t at = 0; at < view.bytes(); at += kStaging) {
       const std::int64_t count = std::min(kStaging, view.bytes() - at);

@@ -16,7 +16,7 @@ void BackgroundSave::join() {
 SaveOutcome BackgroundSave::save_now(const SaveJob& job, const CheckpointTensors& tensors) const {
   SaveOutcome outcome{job.state.step, {}, nullptr};
   try {
-    outcome.path = save_checkpoint(job.root, {job.state, config_, tensors, side_files_});
+    outcome.path = save_checkpoint(job.root, {job.state, config_, tensors, side_files_, adapter_});
   } catch (const Error&) {
     outcome.error = std::current_exception();
   } catch (const std::exception& e) {

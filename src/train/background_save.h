@@ -34,9 +34,10 @@ struct SaveOutcome {
 
 class BackgroundSave {
  public:
-  // Config and side files must outlive it.
-  BackgroundSave(const ModelConfig& config, std::span<const SideFile> side_files)
-      : config_(config), side_files_(side_files) {}
+  // Config, side files and adapter must outlive it.
+  BackgroundSave(const ModelConfig& config, std::span<const SideFile> side_files,
+                 const AdapterConfig* adapter = nullptr)
+      : config_(config), side_files_(side_files), adapter_(adapter) {}
   BackgroundSave(const BackgroundSave&) = delete;
   BackgroundSave& operator=(const BackgroundSave&) = delete;
   // Waits for a save in progress.
@@ -61,6 +62,7 @@ class BackgroundSave {
 
   const ModelConfig& config_;
   std::span<const SideFile> side_files_;
+  const AdapterConfig* adapter_;
   std::unique_ptr<SaveSnapshot> snapshot_;
   SaveOutcome outcome_;
   std::atomic<bool> done_{false};

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "model/adapter_directory.h"
 
 namespace longstride {
 namespace {
@@ -56,8 +57,11 @@ fs::path save_checkpoint(const fs::path& root, const CheckpointContents& content
   const TrainState& state = contents.state;
   fs::path target = root / fmt::format("step-{}", state.step);
   DirectoryWriter writer(target);
-  std::vector<WrittenFile> files = write_model_directory(
-      writer.path(), contents.config, contents.tensors.weights, contents.side_files);
+  std::vector<WrittenFile> files =
+      contents.adapter != nullptr
+          ? write_adapter_directory(writer.path(), *contents.adapter, contents.tensors.weights)
+          : write_model_directory(writer.path(), contents.config, contents.tensors.weights,
+                                  contents.side_files);
   const fs::path state_directory = writer.path() / kStateDirectory;
   // Does not create parents: if they are gone, so are the weights.
   std::error_code failed;
@@ -78,6 +82,7 @@ fs::path save_checkpoint(const fs::path& root, const CheckpointContents& content
                       {"numerics", to_json(state.numerics)},
                       {"config", state.config},
                       {"data_digest", state.data_digest}};
+  if (!state.model_digest.empty()) json["model_digest"] = state.model_digest;
   for (const WrittenFile& file : files)
     json["files"][file.name] = {{"bytes", file.bytes},
                                 {"xxh3", fmt::format("{:016x}", file.checksum)}};

@@ -1,6 +1,6 @@
-// Checkpoints: `step-N/`, a Hugging Face directory with a `state/` beside the weights. A save
-// appears whole or not at all; a restore verifies every byte. The format is described in
-// docs/checkpoint.md.
+// Checkpoints: `step-N/`, a Hugging Face directory (with adapters, a PEFT directory) with a
+// `state/` beside the weights. A save appears whole or not at all; a restore verifies every byte.
+// The format is described in docs/checkpoint.md.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "model/adapter_config.h"
 #include "model/model_directory.h"
 #include "train/checkpoint_state.h"
 #include "train/optimizer.h"
@@ -22,6 +23,7 @@ struct CheckpointContents {
   const ModelConfig& config;
   const CheckpointTensors& tensors;
   std::span<const SideFile> side_files;
+  const AdapterConfig* adapter = nullptr;  // set: a PEFT directory is written, not a model
 };
 
 // Writes `root`/step-N. Never changes earlier saves. Throws Error, also if the weights or the

@@ -58,6 +58,7 @@ class StateParser {
     state.config = json.at("config");
     if (!state.config.is_object()) fail("config is no object");
     state.data_digest = json.value("data_digest", "");
+    state.model_digest = json.value("model_digest", "");
     for (const auto& [name, facts] : json.at("files").items()) {
       if (!is_below(name)) fail(fmt::format("it lists a file \"{}\"", name));
       saved.files.push_back(

@@ -24,8 +24,9 @@ struct TrainState {
   std::int64_t data_position = 0;  // samples consumed
   std::uint64_t seed = 0;
   NumericsRecord numerics;
-  OrderedJson config;       // the effective configuration, to detect changes on resume
-  std::string data_digest;  // corpus_digest; empty in a checkpoint that was saved without it
+  OrderedJson config;        // the effective configuration, to detect changes on resume
+  std::string data_digest;   // corpus_digest; empty in a checkpoint that was saved without it
+  std::string model_digest;  // with adapters: of the model that they belong to
 };
 
 inline constexpr int kCheckpointFormat = 1;

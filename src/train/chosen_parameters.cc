@@ -53,7 +53,8 @@ void for_matches(const std::vector<std::string>& entries, const char* key,
 }  // namespace
 
 void choose_parameters(const TrainConfig& config, std::vector<ParameterSpec>& specs) {
-  choose_trainable(specs, config.model.train, config.model.freeze, "model.train", "model.freeze");
+  if (!config.lora.any())
+    choose_trainable(specs, config.model.train, config.model.freeze, "model.train", "model.freeze");
   const OptimizerConfig& optimizer = config.optimizer;
   for_matches(
       optimizer.learning_rates, "optimizer.learning_rates", specs,

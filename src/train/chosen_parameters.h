@@ -9,8 +9,9 @@
 
 namespace longstride {
 
-// Applies model.train, model.freeze, optimizer.learning_rates and optimizer.weight_decays. Throws
-// Error for an entry of another form, a glob that matches nothing, and if nothing is left to train.
+// Applies model.train and model.freeze, unless there are adapters, which decide that;
+// optimizer.learning_rates and optimizer.weight_decays. Throws Error for an entry of another form,
+// a glob that matches nothing, and if nothing is left to train.
 void choose_parameters(const TrainConfig& config, std::vector<ParameterSpec>& specs);
 
 }  // namespace longstride

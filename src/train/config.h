@@ -59,6 +59,20 @@ struct OptimizerConfig {
   std::vector<std::string> learning_rates, weight_decays;
 };
 
+// Low-rank adapters on a frozen model. Without a rank and a path there are none.
+struct LoraConfig {
+  std::optional<std::int64_t> rank;
+  std::optional<double> alpha;  // none: twice the rank
+  bool rslora = false;
+  double dropout = 0;
+  std::vector<std::string> targets;     // projections; empty: all seven
+  std::vector<std::string> layers;      // "3" or "8-15"; empty: all
+  std::vector<std::string> also_train;  // modules that are trained whole
+  std::filesystem::path path;           // an adapter to begin with
+
+  bool any() const { return rank.has_value() || !path.empty(); }
+};
+
 struct ScheduleConfig {
   std::string kind = "cosine";  // "cosine", "linear" or "constant"
   std::int64_t warmup_steps = 0;
@@ -112,6 +126,7 @@ struct TrainConfig {
   TrainingConfig training;
   AttentionChoice attention;
   OptimizerConfig optimizer;
+  LoraConfig lora;
   ScheduleConfig schedule;
   CheckpointConfig checkpoint;
   MetricsConfig metrics;

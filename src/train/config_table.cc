@@ -27,6 +27,9 @@ const ConfigSection kSections[] = {
      "Which keys each layer's queries attend to. Sparse layers attend to their chunk and to the "
      "best earlier pages: [sparse.md](sparse.md)."},
     {"optimizer", "AdamW with decoupled weight decay, states and master weights in fp32."},
+    {"lora",
+     "Low-rank adapters in place of the model's own parameters, which are frozen: "
+     "[finetune.md](finetune.md). Without `rank` and `path` there are none."},
     {"schedule", "The learning rate schedule."},
     {"checkpoint", "What is saved, where and when."},
     {"metrics", "The record of every step: [metrics.md](metrics.md)."},
@@ -199,6 +202,31 @@ const std::vector<ConfigKey>& table() {
       {"optimizer", "weight_decays", Type::kTexts,
        "Likewise weight decays. Without one, norms and biases have none.",
        LS_FIELD(optimizer.weight_decays), any(), kOptional, "none"},
+      {"lora", "rank", Type::kInteger, "Rank of the adapters.", LS_FIELD(lora.rank),
+       between(1, 4096), kOptional, "no adapters, or that of `path`"},
+      {"lora", "alpha", Type::kNumber,
+       "Adapters are scaled by alpha / rank, or with `rslora` by alpha / sqrt(rank).",
+       LS_FIELD(lora.alpha), over(0), kOptional, "twice the rank, or that of `path`"},
+      {"lora", "rslora", Type::kBool, "Scale adapters by alpha / sqrt(rank).",
+       LS_FIELD(lora.rslora)},
+      {"lora", "dropout", Type::kNumber,
+       "Share of the elements of an adapter's input that are dropped in training.",
+       LS_FIELD(lora.dropout), between(0, 0.9)},
+      {"lora", "targets", Type::kTexts,
+       "Projections with an adapter: q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, "
+       "down_proj.",
+       LS_FIELD(lora.targets), any(), kOptional, "all seven"},
+      {"lora", "layers", Type::kTexts, "Layers with adapters, as `3` or `8-15`.",
+       LS_FIELD(lora.layers), any(), kOptional, "all"},
+      {"lora", "also_train", Type::kTexts,
+       "Modules that are trained whole beside the adapters (PEFT's modules_to_save), by the end of "
+       "their names: embed_tokens, lm_head, norm, input_layernorm, ... A head that is tied to the "
+       "embedding stays tied.",
+       LS_FIELD(lora.also_train), any(), kOptional, "none"},
+      {"lora", "path", Type::kPath,
+       "PEFT directory of an adapter to begin with; the other keys are then its own, except "
+       "`dropout`.",
+       LS_FIELD(lora.path), any(), kOptional, "new adapters, which change nothing at first"},
       {"schedule", "kind", Type::kChoice, "How the learning rate decays after the warm-up.",
        LS_FIELD(schedule.kind), one_of({"cosine", "linear", "constant"})},
       {"schedule", "warmup_steps", Type::kInteger,

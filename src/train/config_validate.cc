@@ -29,6 +29,28 @@ void validate_model(const ModelSourceConfig& model) {
                 "leave model.dtype out, or train a preset");
 }
 
+void validate_lora(const LoraConfig& lora, const ModelSourceConfig& model) {
+  if (!lora.any()) {
+    const char* given = lora.alpha                 ? "alpha"
+                        : lora.rslora              ? "rslora"
+                        : lora.dropout > 0         ? "dropout"
+                        : !lora.targets.empty()    ? "targets"
+                        : !lora.layers.empty()     ? "layers"
+                        : !lora.also_train.empty() ? "also_train"
+                                                   : nullptr;
+    if (given != nullptr)
+      throw Error(fmt::format("lora.{} is set and lora.rank is not", given),
+                  "set lora.rank to train adapters (16, for instance), or leave [lora] out");
+    return;
+  }
+  const char* chosen = !model.train.empty() ? "train" : !model.freeze.empty() ? "freeze" : nullptr;
+  if (chosen != nullptr)
+    throw Error(
+        fmt::format("model.{} and [lora] are both given, and adapters freeze the model", chosen),
+        "name what is trained beside the adapters in lora.also_train, and the layers with "
+        "adapters in lora.layers");
+}
+
 void validate_data(const DataConfig& data) {
   if (data.document_token && !data.document_index.empty())
     throw Error("both data.document_token and data.document_index are given",
@@ -92,6 +114,7 @@ void warn_of_warm_up(const ScheduleConfig& schedule, std::int64_t steps) {
 
 void validate(const TrainConfig& config) {
   validate_model(config.model);
+  validate_lora(config.lora, config.model);
   for (const ConfigKey& key : config_keys()) check_config_value(key, config);
   validate_data(config.data);
   validate_eval(config.eval, config.data);

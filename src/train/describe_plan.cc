@@ -19,6 +19,7 @@ std::string model_of(const RunPlan& plan) {
   const ModelConfig& m = plan.model.config;
   std::int64_t all = 0, trained = 0;
   for (const ParameterSpec& spec : plan.model.specs) {
+    if (spec.derived) continue;
     all += spec.shape.elements();
     trained += spec.trainable ? spec.shape.elements() : 0;
   }

@@ -10,6 +10,8 @@
 #include <memory>
 #include <vector>
 
+#include "model/adapter_directory.h"
+#include "model/fold_adapters.h"
 #include "train/checkpoint.h"
 #include "train/optimizer.h"
 #include "train/step.h"
@@ -26,6 +28,11 @@ class Engine {
   void load(const ModelDirectory& directory) { directory.load(weights_); }
   void initialize(std::uint64_t seed) { initialize_random(weights_, config_, seed); }
   void initialize_repeatedly(std::uint64_t seed) { initialize_repeating(weights_, config_, seed); }
+
+  // Adapters, and what is trained beside them: from a directory, or new ones, which change nothing.
+  // Call one of them after the weights are filled, if the parameters have adapters.
+  void load_adapters(const AdapterDirectory& directory);
+  void start_adapters(std::uint64_t seed);
 
   // Plans steps of this model; needs no memory of the device.
   StepPlanner planner(const NumericsRecord& numerics, const StepOptions& options) const;
@@ -58,6 +65,7 @@ class Engine {
   // Update number `number` (from 1) with gradients times `scale`.
   void update(double learning_rate, double scale, std::int64_t number) {
     optimizer_->update(gradients_, learning_rate, scale, number);
+    fold_adapters(weights_);
   }
   // The tensors of a checkpoint, in place.
   CheckpointTensors tensors() { return tensors_in_place(weights_, *optimizer_); }

@@ -5,12 +5,14 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/sizes.h"
+#include "model/fold_adapters.h"
 #include "model/presets.h"
 #include "plan/this_machine.h"
 #include "tensor/dtype_words.h"
 #include "train/auto_chunk.h"
 #include "train/chosen_parameters.h"
 #include "train/data_check.h"
+#include "train/lora_choice.h"
 #include "train/run_memory.h"
 #include "train/same_run.h"
 #include "train/save_room.h"
@@ -107,11 +109,34 @@ void open_eval_data(RunPlan& plan) {
 
 }  // namespace
 
+namespace {
+
+// Opens the model and chooses what of it is trained. A checkpoint is the model itself, with the
+// rope settings in its config.json, or an adapter of the model that the configuration names.
+void open_model(RunPlan& plan, const Device& device) {
+  const TrainConfig& config = plan.config;
+  const bool adapters = config.lora.any();
+  ModelSource& model = plan.model;
+  model = plan.resume && !adapters ? open_model_source(plan.resume->directory)
+                                   : open_model_source(config.model, config.training.context);
+  if (adapters) {
+    const std::filesystem::path& from = plan.resume ? plan.resume->directory : config.lora.path;
+    if (!from.empty()) model.adapter_source.emplace(AdapterDirectory::open(from, model.config));
+    model.adapter = choose_adapter(
+        config.lora, model.config, model.adapter_source ? &*model.adapter_source : nullptr,
+        config.model.preset.empty() ? config.model.path.string() : config.model.preset);
+    add_adapters(model.specs, *model.adapter, model.config,
+                 compute_type(device, config.numerics.compute));
+  }
+  choose_parameters(config, model.specs);
+}
+
+}  // namespace
+
 RunPlan plan_shapes(const TrainConfig& config, Device& device) {
   RunPlan plan;
   plan.config = config;
-  plan.model = open_model_source(config.model, config.training.context);
-  choose_parameters(config, plan.model.specs);
+  open_model(plan, device);
   plan_numerics(plan, device);
   return plan;
 }
@@ -119,11 +144,8 @@ RunPlan plan_shapes(const TrainConfig& config, Device& device) {
 RunPlan plan_run(const TrainConfig& config, Device& device, std::optional<ResumePoint> resume) {
   RunPlan plan;
   plan.config = config;
-  // A checkpoint's config.json has the rope settings already.
-  plan.model = resume ? open_model_source(resume->directory)
-                      : open_model_source(config.model, config.training.context);
-  choose_parameters(config, plan.model.specs);
   plan.resume = std::move(resume);
+  open_model(plan, device);
   plan_numerics(plan, device);
   const ModelConfig& model = plan.model.config;
   const DataConfig& data = config.data;

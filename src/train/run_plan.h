@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "data/sample_stream.h"
+#include "model/adapter_directory.h"
 #include "model/model_directory.h"
 #include "plan/machine_rates.h"
 #include "plan/step_plan.h"
@@ -25,6 +26,9 @@ struct ModelSource {
   std::vector<ParameterSpec> specs;
   std::optional<ModelDirectory> directory;
   std::vector<SideFile> side_files;  // of the directory; every save copies them
+  // Low-rank adapters, and those to begin with.
+  std::optional<AdapterConfig> adapter = {};
+  std::optional<AdapterDirectory> adapter_source = {};
 
   std::int64_t trainable_parameters() const;
 };

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "data/corpus_digest.h"
+#include "model/model_digest.h"
 #include "train/config_table.h"
 
 namespace longstride {
@@ -28,7 +29,10 @@ constexpr std::pair<const char*, const char*> kFixedKeys[] = {
     {"attention", "budget"},     {"attention", "sinks"},
     {"attention", "recent"},     {"attention", "union_pages"},
     {"attention", "summary"},    {"attention", "summary_tokens"},
-    {"attention", "scoring"}};
+    {"attention", "scoring"},    {"lora", "rank"},
+    {"lora", "alpha"},           {"lora", "rslora"},
+    {"lora", "dropout"},         {"lora", "targets"},
+    {"lora", "layers"},          {"lora", "also_train"}};
 constexpr const char* kFixedRopeKeys[] = {"rope_type", "rope_theta", "rope_factor",
                                           "rope_original_positions"};  // of [model]
 // Settings that may change although they affect the result; changes are reported.
@@ -119,10 +123,20 @@ void check_same_tensors(const ModelDirectory& now, const ModelDirectory& then) {
               "checkpoint.directory");
 }
 
+// An adapter goes with one model only.
+void check_same_base(const RunPlan& plan) {
+  if (model_digest(*plan.model.directory) == plan.resume->state.model_digest) return;
+  throw Error(fmt::format("the model in {} is not the one that the adapter in {} was trained on",
+                          plan.model.directory->path().string(), plan.resume->directory.string()),
+              "name the model that the run began with as model.path, or start a new run in another "
+              "checkpoint.directory");
+}
+
 // Compares contents, not paths. If the model is gone, the checkpoint has all that is needed.
 void check_same_model(const RunPlan& plan) {
   const std::filesystem::path& path = plan.config.model.path;
   if (path.empty()) return;
+  if (plan.model.adapter) return check_same_base(plan);
   std::optional<ModelDirectory> base;
   try {
     base.emplace(ModelDirectory::open(path));
@@ -144,12 +158,12 @@ void check_same_run(const RunPlan& plan) {
   const TrainState& saved = plan.resume->state;
   const std::filesystem::path& directory = plan.resume->directory;
   const OrderedJson config = config_to_json(plan.config);
-  // Checkpoints from before there was a choice of attention have the default.
+  // Checkpoints from before there was a setting have its default.
   const OrderedJson defaults = config_to_json({});
   const auto compared = [&](const char* section, const char* key) {
-    const bool older = !saved.config.contains(section) && std::string_view(section) == "attention";
+    const OrderedJson* then = value_at(saved.config, section, key);
     return Compared{section, key, value_at(config, section, key),
-                    value_at(older ? defaults : saved.config, section, key)};
+                    then != nullptr ? then : value_at(defaults, section, key)};
   };
   const auto refuse_another = [&](const char* section, const char* key) {
     if (const Compared c = compared(section, key); !c.same()) c.refuse(directory);

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/sizes.h"
+#include "model/saved_tensors.h"
 #include "train/checkpoint.h"
 #include "train/optimizer.h"
 #include "train/output_check.h"
@@ -32,7 +33,8 @@ void plan_saves(RunPlan& plan) {
   const CheckpointConfig& checkpoint = plan.config.checkpoint;
   const std::int64_t steps = plan.config.training.steps;
   SaveNeeds& saves = plan.needs.saves;
-  saves.bytes = plan.needs.weights + Optimizer::bytes_needed(plan.model.specs, {}).device;
+  saves.bytes = (plan.model.adapter ? saved_bytes(plan.model.specs) : plan.needs.weights) +
+                Optimizer::bytes_needed(plan.model.specs, {}).device;
 
   // The oldest is removed when the new one is complete.
   const std::int64_t every = checkpoint.every, keep = checkpoint.keep;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "model/saved_tensors.h"
 
 namespace longstride {
 namespace {
@@ -21,7 +22,8 @@ std::vector<std::int64_t> starts_of(const std::vector<std::int64_t>& sizes, std:
 
 std::vector<std::int64_t> weight_sizes(const ParameterSet& weights) {
   std::vector<std::int64_t> sizes;
-  for (std::int64_t i = 0; i < weights.size(); ++i) sizes.push_back(weights.view(i).bytes());
+  for (const SavedTensor& tensor : saved_tensors(weights.specs()))
+    sizes.push_back(weights.view(tensor.parameter).bytes());
   return sizes;
 }
 
@@ -95,8 +97,9 @@ void SaveSnapshot::read(const Starts& starts, std::int64_t i, const ByteSink& si
 
 void SaveSnapshot::copy_weights(const ParameterSet& weights) {
   weights_ = starts_of(weight_sizes(weights), 0);
+  const std::vector<SavedTensor> saved = saved_tensors(weights.specs());
   for (std::size_t i = 0; i + 1 < weights_.size(); ++i) {
-    const View view = weights.view(static_cast<std::int64_t>(i));
+    const View view = weights.view(saved[i].parameter);
     for_pieces(weights_, i, [&](std::int64_t offset, std::span<std::byte> to) {
       memory_->prepare(to.data() - memory_->data(), std::ssize(to));
       weights.device().copy_to_host(to.data(), static_cast<const std::byte*>(view.data()) + offset,

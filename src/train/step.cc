@@ -44,6 +44,16 @@ bool is_backward(TaskKind kind) {
 
 }  // namespace
 
+DType compute_type(const Device& device, const std::string& compute) {
+  if (compute == "auto") return device.computes_in_bf16() ? DType::kBF16 : DType::kF32;
+  const std::optional<DType> type = dtype_of_word(compute);
+  if (!type) throw Error(fmt::format("compute is '{}'", compute), "see longstride --help");
+  if (*type == DType::kBF16 && !device.computes_in_bf16())
+    throw Error(fmt::format("{} does not compute in bf16", device.name()),
+                "choose f32 (or auto) for compute, or another device");
+  return *type;
+}
+
 NumericsRecord choose_numerics(Device& device, const ModelConfig& config, std::int64_t chunk_tokens,
                                std::int64_t page_tokens, const NumericsChoice& choice) {
   const auto meaning = [](const char* what, const auto& found, const std::string& word) {
@@ -55,13 +65,7 @@ NumericsRecord choose_numerics(Device& device, const ModelConfig& config, std::i
       meaning("determinism", determinism_of_word(choice.determinism), choice.determinism);
   record.kv_gradient_dtype = meaning("kv_gradient_dtype", dtype_of_word(choice.kv_gradient_dtype),
                                      choice.kv_gradient_dtype);
-  if (choice.compute == "auto")
-    record.compute = device.computes_in_bf16() ? DType::kBF16 : DType::kF32;
-  else
-    record.compute = meaning("compute", dtype_of_word(choice.compute), choice.compute);
-  if (record.compute == DType::kBF16 && !device.computes_in_bf16())
-    throw Error(fmt::format("{} does not compute in bf16", device.name()),
-                "choose f32 (or auto) for compute, or another device");
+  record.compute = compute_type(device, choice.compute);
   record.sparse = choice.sparse;
   record.chunk_tokens = chunk_tokens;
   record.page_tokens = page_tokens;

@@ -44,6 +44,9 @@ struct NumericsChoice {
   SparseLayers sparse = {};
 };
 
+// The type of activations for `compute`. Throws Error as choose_numerics does.
+DType compute_type(const Device& device, const std::string& compute);
+
 // The record for a model on a device: chunk and page as given, the rest as this build chooses.
 // Throws Error for an unknown word, and if bf16 is requested but the device does not compute in it.
 NumericsRecord choose_numerics(Device& device, const ModelConfig& config, std::int64_t chunk_tokens,

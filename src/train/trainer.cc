@@ -9,6 +9,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "data/corpus_digest.h"
+#include "model/model_digest.h"
 #include "tensor/stochastic_round.h"
 #include "train/learning_rate.h"
 #include "train/resume_point.h"
@@ -36,7 +37,8 @@ Trainer::Trainer(RunPlan plan, Device& device, RunSinks sinks)
     : plan_(std::move(plan)),
       engine_(device, plan_.model.config, plan_.model.specs),
       sinks_(std::move(sinks)),
-      saves_(plan_.model.config, plan_.model.side_files) {
+      saves_(plan_.model.config, plan_.model.side_files,
+             plan_.model.adapter ? &*plan_.model.adapter : nullptr) {
   const TrainConfig& config = plan_.config;
   const std::filesystem::path& root = config.checkpoint.directory;
   make_writable_directory(root);
@@ -49,11 +51,17 @@ Trainer::Trainer(RunPlan plan, Device& device, RunSinks sinks)
   state_.numerics = plan_.numerics;
   state_.config = config_to_json(config);
   state_.data_digest = corpus_digest(*plan_.corpus);
+  if (plan_.model.adapter && plan_.model.directory)
+    state_.model_digest = model_digest(*plan_.model.directory);
   timed("weights", [&] {
     if (plan_.model.directory)
       engine_.load(*plan_.model.directory);
     else
       engine_.initialize(state_.seed);
+    if (plan_.model.adapter_source)
+      engine_.load_adapters(*plan_.model.adapter_source);
+    else if (plan_.model.adapter)
+      engine_.start_adapters(state_.seed);
   });
   timed("optimizer", [&] {
     engine_.prepare_optimizer(config.optimizer, plan_.state);
@@ -318,7 +326,7 @@ std::string Trainer::run_sequences(StepReport& report, const RunControl& control
     const TraceSpan span(TraceTrack::kStep, {"sequence", sequence});
     const std::uint64_t rounding = mixed(mixed(state_.seed, report.step), sequence);
     const SequenceResult r =
-        engine_.backward({sample.tokens, sample.targets, sample.document_starts, 0, rounding},
+        engine_.backward({sample.tokens, sample.targets, sample.document_starts, 0, rounding, true},
                          1.0 / static_cast<double>(targets), should_stop, on_progress(sequence));
     report += r;
     if (r.nonfinite_chunk >= 0 && nonfinite.empty())

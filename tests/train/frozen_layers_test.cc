@@ -137,7 +137,9 @@ TEST(FrozenLayers, HaveNoBackwardPassAndNoGradientPages) {
     std::int64_t heads = 0;
     for (const Episode& episode : schedule.episodes)
       for (const Task& task : episode.tasks) {
-        if (task.kind == TaskKind::kLayerBackward) EXPECT_GE(task.layer, first);
+        if (task.kind == TaskKind::kLayerBackward) {
+          EXPECT_GE(task.layer, first);
+        }
         if (task.kind == TaskKind::kHead) ++heads;
       }
     EXPECT_EQ(heads, layout.chunks());
