@@ -72,24 +72,10 @@ Sample read_sequence(const Options& o, std::int64_t vocabulary) {
 }
 
 void write_gradients(const std::filesystem::path& path, const ParameterSet& gradients) {
-  std::vector<TensorToWrite> tensors;
-  std::vector<std::int64_t> held;
-  for (std::int64_t i = 0; i < gradients.size(); ++i) {
-    const View view = gradients.view(i);
-    if (!view.present()) continue;
-    tensors.push_back(
-        {gradients.specs()[static_cast<std::size_t>(i)].name, view.dtype(), view.shape()});
-    held.push_back(i);
-  }
-  std::vector<std::byte> host;
-  const auto source = [&](std::int64_t i, const ByteSink& sink) {
-    const View view = gradients.view(held[static_cast<std::size_t>(i)]);
-    host.resize(static_cast<std::size_t>(view.bytes()));
-    gradients.device().copy_to_host(host.data(), view.data(), view.bytes());
-    sink(host);
-  };
+  const TensorsToWrite out = tensors_to_write(gradients);
   replace_file_atomic(path, [&](const std::filesystem::path& temporary) {
-    write_safetensors_file(temporary, tensors, source, {{"format", "pt"}, {"made_by", kMadeBy}});
+    write_safetensors_file(temporary, out.tensors, out.read,
+                           {{"format", "pt"}, {"made_by", kMadeBy}});
   });
 }
 

@@ -23,11 +23,12 @@ constexpr std::string_view kSliding = "sliding_attention";
 
 Architecture parse_architecture(const Fields& fields) {
   const std::string type = fields.text("model_type");
-  for (const Architecture a :
-       {Architecture::kQwen2, Architecture::kQwen3, Architecture::kLlama, Architecture::kMistral})
+  for (const Architecture a : {Architecture::kQwen2, Architecture::kQwen3, Architecture::kLlama,
+                               Architecture::kMistral, Architecture::kPhi3})
     if (type == name_of(a)) return a;
-  fields.fail("model_type", fmt::format("\"{}\" is not supported", type),
-              "longstride trains qwen2 (also Qwen2.5), qwen3, llama and mistral models");
+  fields.fail(
+      "model_type", fmt::format("\"{}\" is not supported", type),
+      "longstride trains qwen2 (also Qwen2.5), qwen3, llama, mistral and phi3 (Phi-4) models");
 }
 
 // Checks the model class: a classifier or a bare model has other tensors than a language model.
@@ -75,15 +76,17 @@ std::vector<std::int64_t> parse_windows(const Fields& fields, Architecture archi
                                         std::int64_t layers) {
   constexpr std::int64_t kDefaultWindow = 4096;
   const bool qwen = architecture == Architecture::kQwen2 || architecture == Architecture::kQwen3;
+  const bool everywhere =  // if at all
+      architecture == Architecture::kMistral || architecture == Architecture::kPhi3;
   const bool slides = architecture == Architecture::kMistral ||
+                      (architecture == Architecture::kPhi3 && fields.has("sliding_window")) ||
                       (qwen && fields.boolean_or("use_sliding_window", false));
   std::int64_t window = 0;
   if (slides) {
     const bool is_null = fields.mentions("sliding_window") && !fields.has("sliding_window");
     window = is_null ? 0 : fields.integer_or("sliding_window", kDefaultWindow, 1, kMostPositions);
   }
-  std::vector<std::int64_t> windows(static_cast<std::size_t>(layers),
-                                    architecture == Architecture::kMistral ? window : 0);
+  std::vector<std::int64_t> windows(static_cast<std::size_t>(layers), everywhere ? window : 0);
   if (qwen && !fields.has("layer_types")) {
     const std::int64_t first = fields.integer_or("max_window_layers", 28, 0, kMostPositions);
     for (std::int64_t l = first; l < layers; ++l) windows[static_cast<std::size_t>(l)] = window;
@@ -122,10 +125,11 @@ std::optional<DType> parse_dtype(const Fields& fields) {
 
 void parse_heads(const Fields& fields, ModelConfig& c) {
   c.query_heads = fields.integer("num_attention_heads", 1, kMostWidth);
-  // Old llama configs omit the field; for the others transformers would use the default of one
+  // Old llama configs omit the field; for others transformers would use the default of one
   // particular model.
-  const bool needed =
-      c.architecture != Architecture::kLlama && !fields.mentions("num_key_value_heads");
+  const bool as_many =
+      c.architecture == Architecture::kLlama || c.architecture == Architecture::kPhi3;
+  const bool needed = !as_many && !fields.mentions("num_key_value_heads");
   c.kv_heads = needed || fields.has("num_key_value_heads")
                    ? fields.integer("num_key_value_heads", 1, kMostWidth)
                    : c.query_heads;
@@ -171,6 +175,8 @@ std::string_view name_of(Architecture architecture) {
       return "llama";
     case Architecture::kMistral:
       return "mistral";
+    case Architecture::kPhi3:
+      return "phi3";
   }
   return "?";
 }
@@ -221,8 +227,9 @@ ModelConfig parse_config(const Json& json, const std::string& where) {
   c.qkv_bias = c.architecture == Architecture::kQwen2 || c.output_bias;
   c.mlp_bias = llama && fields.boolean_or("mlp_bias", false);
   c.qk_norm = qwen3;
+  c.fused_files = c.architecture == Architecture::kPhi3;
   c.windows = parse_windows(fields, c.architecture, c.layers);
-  c.rope = parse_rope(fields, c.max_positions);
+  c.rope = parse_rope(fields, c.architecture, c.max_positions);
   c.raw = json;
   return c;
 }

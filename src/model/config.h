@@ -16,9 +16,9 @@
 
 namespace longstride {
 
-enum class Architecture : std::uint8_t { kQwen2, kQwen3, kLlama, kMistral };
+enum class Architecture : std::uint8_t { kQwen2, kQwen3, kLlama, kMistral, kPhi3 };
 
-// The model_type of config.json: "qwen2", "qwen3", "llama", "mistral".
+// The model_type of config.json: "qwen2", "qwen3", "llama", "mistral", "phi3" (also Phi-4).
 std::string_view name_of(Architecture architecture);
 
 enum class RopeType : std::uint8_t { kDefault, kLinear, kLlama3, kYarn };
@@ -52,7 +52,8 @@ struct ModelConfig {
   bool qkv_bias = false;
   bool output_bias = false;
   bool mlp_bias = false;
-  bool qk_norm = false;  // RMS norm of every head's q and k, before the rotation
+  bool fused_files = false;  // files hold q, k and v in one tensor, and gate and up in another
+  bool qk_norm = false;      // RMS norm of every head's q and k, before the rotation
   // One per layer: a query attends to itself and the window - 1 tokens before it; 0: to all earlier
   // tokens.
   std::vector<std::int64_t> windows;

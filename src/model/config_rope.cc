@@ -15,10 +15,15 @@ constexpr auto kKnown = std::to_array<std::string_view>(
      "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "mscale",
      "mscale_all_dim", "truncate", "low_freq_factor", "high_freq_factor", "finetuned"});
 
-RopeType parse_type(const Fields& fields) {
+RopeType parse_type(const Fields& fields, Architecture architecture) {
   const std::string_view key = fields.has("rope_type") ? "rope_type" : "type";
   const std::string type = fields.text_or(key, "default");
-  if (const std::optional<RopeType> known = rope_type_named(type)) return *known;
+  const std::optional<RopeType> known = rope_type_named(type);
+  if (known && has_rope_type(architecture, *known)) return *known;
+  if (architecture == Architecture::kPhi3)
+    fields.fail(key, fmt::format("is \"{}\", which is not supported in phi3 models", type),
+                "longrope, with frequencies that depend on a sequence's length, is not computed; "
+                "Phi-4 and the Phi-3 models of 4K need none");
   fields.fail(key, fmt::format("is \"{}\", which is not supported", type),
               "supported are default, linear, llama3 and yarn");
 }
@@ -85,7 +90,11 @@ const Json& rope_object(const Json& config) {
   return is_given(config, key) ? config.at(key) : kNothing;
 }
 
-RopeConfig parse_rope(const Fields& fields, std::int64_t max_positions) {
+bool has_rope_type(Architecture architecture, RopeType type) {
+  return architecture != Architecture::kPhi3 || type == RopeType::kDefault;
+}
+
+RopeConfig parse_rope(const Fields& fields, Architecture architecture, std::int64_t max_positions) {
   const Json& config = fields.object();
   if (is_given(config, "rope_scaling") && is_given(config, "rope_parameters") &&
       fields.value("rope_scaling") != fields.value("rope_parameters"))
@@ -104,7 +113,7 @@ RopeConfig parse_rope(const Fields& fields, std::int64_t max_positions) {
 
   rope.theta = inner.has("rope_theta") ? inner.number_above("rope_theta", 1.0)
                                        : fields.number_above_or("rope_theta", rope.theta, 1.0);
-  rope.type = parse_type(inner);
+  rope.type = parse_type(inner, architecture);
   if (rope.type == RopeType::kLlama3 || rope.type == RopeType::kYarn) {
     // As in transformers, the one outside wins.
     constexpr std::string_view kOriginal = "original_max_position_embeddings";

@@ -17,6 +17,10 @@ std::optional<RopeType> rope_type_named(std::string_view name);
 const Json& rope_object(const Json& config);
 
 // `fields` are those of the whole config.json.
-RopeConfig parse_rope(const Fields& fields, std::int64_t max_positions);
+RopeConfig parse_rope(const Fields& fields, Architecture architecture, std::int64_t max_positions);
+
+// Whether transformers knows the type for these models: phi3 has a list of its own, in which yarn
+// means longrope.
+bool has_rope_type(Architecture architecture, RopeType type);
 
 }  // namespace longstride

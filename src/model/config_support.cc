@@ -24,6 +24,7 @@ constexpr std::string_view kExperts = "mixtures of experts are not supported";
 constexpr std::string_view kSoftcap = "soft caps on logits are not supported";
 constexpr std::string_view kScale = "scaled embeddings, residuals or logits are not supported";
 constexpr std::string_view kPosition = "only full rotary positions are supported";
+constexpr std::string_view kHeadNorm = "norms of q and k follow from model_type alone";
 constexpr std::string_view kQuantized = "quantized weights are not supported";
 constexpr std::string_view kEncoder = "only decoders are supported";
 
@@ -61,8 +62,8 @@ constexpr auto kRefused = std::to_array<Refused>({
     {"moe_intermediate_size", kExperts},
     {"shared_expert_intermediate_size", kExperts},
     {"clip_qkv", "clipped q, k and v are not supported"},
-    {"qk_layernorm", "norms of q and k are supported in qwen3 models only"},
-    {"use_qk_norm", "norms of q and k are supported in qwen3 models only"},
+    {"qk_layernorm", kHeadNorm},
+    {"use_qk_norm", kHeadNorm},
     {"partial_rotary_factor", kPosition, true},
     {"rotary_pct", kPosition, true},
     {"rotary_dim", kPosition},
@@ -187,7 +188,7 @@ std::span<const std::string_view> known_to(Architecture architecture) {
   static constexpr std::array<std::string_view, 4> kQwen3{"use_sliding_window", "sliding_window",
                                                           "max_window_layers", "attention_bias"};
   static constexpr std::array<std::string_view, 2> kLlama{"attention_bias", "mlp_bias"};
-  static constexpr std::array<std::string_view, 1> kMistral{"sliding_window"};
+  static constexpr std::array<std::string_view, 1> kWindow{"sliding_window"};
   switch (architecture) {
     case Architecture::kQwen2:
       return kQwen2;
@@ -196,7 +197,8 @@ std::span<const std::string_view> known_to(Architecture architecture) {
     case Architecture::kLlama:
       return kLlama;
     case Architecture::kMistral:
-      return kMistral;
+    case Architecture::kPhi3:
+      return kWindow;
   }
   return {};
 }

@@ -42,10 +42,14 @@ std::vector<Piece> cut(const SafetensorsReader& reader, const ParameterSet& para
   for (std::int64_t i = 0; i < parameters.size(); ++i) {
     const ParameterSpec& spec = parameters.specs()[static_cast<std::size_t>(i)];
     if (spec.tail > 0 || spec.adapter || spec.derived) continue;
-    const std::string& name = spec.name;
+    const std::string& name = spec.file_name();
     const View to = parameters.view(i);
     const DType dtype = *reader.info(name).dtype;
-    const std::span<const std::byte> source = reader.bytes(name);
+    std::span<const std::byte> source = reader.bytes(name);
+    if (spec.part)
+      source = source.subspan(
+          static_cast<std::size_t>(spec.part->first * spec.shape[1] * size_of(dtype)),
+          static_cast<std::size_t>(to.elements() * size_of(dtype)));
     LS_CHECK(to.dtype() == dtype || to.dtype() == DType::kF32, "{} from {} into {}", name,
              name_of(dtype), name_of(to.dtype()));
     LS_CHECK(std::ssize(source) == to.elements() * size_of(dtype), "{}: {} bytes for {}", name,
@@ -90,11 +94,13 @@ void refuse_bad(const SafetensorsReader& reader, const ParameterSet& parameters,
                 std::span<const Piece> pieces) {
   const auto bad = std::ranges::find_if(pieces, [](const Piece& p) { return p.bad >= 0; });
   if (bad == pieces.end()) return;
-  const std::string& name = parameters.specs()[static_cast<std::size_t>(bad->parameter)].name;
+  const ParameterSpec& spec = parameters.specs()[static_cast<std::size_t>(bad->parameter)];
+  const std::string& name = spec.file_name();
+  const std::int64_t before = spec.part ? spec.part->first * spec.shape[1] : 0;
   float value = 0.0f;
   load_floats(bad->source.data() + bad->bad * size_of(bad->dtype), bad->dtype, {&value, 1});
   throw Error(fmt::format("{}: tensor {} holds {} at index {}", reader.file_of(name).string(), name,
-                          value, bad->first + bad->bad),
+                          value, before + bad->first + bad->bad),
               "the weights are broken; go back to a save from before they were");
 }
 

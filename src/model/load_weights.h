@@ -6,9 +6,10 @@
 
 namespace longstride {
 
-// Copies the tensor of each parameter's name, which must exist with its shape, into `parameters`
-// (each of the file's dtype or F32), but not adapters and what is derived from them. Throws Error
-// that names tensor and index of the first NaN or infinity; the parameters are then undefined.
+// Copies the tensor of each parameter (or its rows of one), which must exist with its shape, into
+// `parameters` (each of the file's dtype or F32), but not adapters and what is derived from them.
+// Throws Error that names tensor and index of the first NaN or infinity; the parameters are then
+// undefined.
 //
 // Read-ahead from disk, checking and converting into staging buffers (on all threads), and copies
 // to the device overlap. Staging takes 48 MiB of host memory. Only the calling thread uses the

@@ -20,7 +20,7 @@ std::string model_digest(const ModelDirectory& directory) {
     const std::string head =
         fmt::format("{} {} {}", spec.name, name_of(spec.dtype), spec.shape.to_string());
     add(head.data(), head.size());
-    const std::span<const std::byte> bytes = reader.bytes(spec.name);
+    const std::span<const std::byte> bytes = reader.bytes(spec.file_name());
     const std::size_t n = std::min(kSample, bytes.size());
     add(bytes.data(), n);
     add(bytes.data() + (bytes.size() - n), n);

@@ -67,9 +67,10 @@ ModelDirectory ModelDirectory::open(const std::filesystem::path& path) {
 void ModelDirectory::check_tensors() const {
   std::set<std::string> expected;
   std::vector<std::string> missing;
-  for (const ParameterSpec& spec : parameter_specs(config_)) {
-    expected.insert(spec.name);
-    if (!reader_.contains(spec.name)) missing.push_back(spec.name);
+  const std::vector<FileTensor> tensors = file_tensors(parameter_specs(config_));
+  for (const FileTensor& tensor : tensors) {
+    expected.insert(tensor.name);
+    if (!reader_.contains(tensor.name)) missing.push_back(tensor.name);
   }
   if (!missing.empty()) {
     std::string hint = "config.json and the weights do not belong together, or a file is missing";
@@ -92,15 +93,14 @@ void ModelDirectory::check_tensors() const {
                             path_.string(), name_of(config_.architecture), some_of(unexpected)),
                 "config.json and the weights do not belong together, or the model is of a kind "
                 "that is not supported");
-  for (const ParameterSpec& spec : parameter_specs(config_))
-    check_tensor(reader_, spec.name, spec.shape);
+  for (const FileTensor& tensor : tensors) check_tensor(reader_, tensor.name, tensor.shape);
   if (config_.tied_embeddings && reader_.contains(kHead))
     check_tensor(reader_, kHead, {config_.vocabulary, config_.hidden_size});
 }
 
 std::vector<ParameterSpec> ModelDirectory::specs() const {
   std::vector<ParameterSpec> specs = parameter_specs(config_);
-  for (ParameterSpec& spec : specs) spec.dtype = *reader_.info(spec.name).dtype;
+  for (ParameterSpec& spec : specs) spec.dtype = *reader_.info(spec.file_name()).dtype;
   return specs;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/config.h"
+#include "model/file_tensors.h"
 #include "model/parameters.h"
 #include "model/safetensors_reader.h"
 #include "model/safetensors_writer.h"
@@ -44,15 +45,6 @@ class ModelDirectory {
 // tensor's, `what` begins the message ("the weights are").
 void check_finite(std::span<const std::byte> values, DType dtype, const std::string& name,
                   const char* what);
-
-// Tensors and the source of their bytes.
-struct TensorsToWrite {
-  std::vector<TensorToWrite> tensors;
-  TensorSource read;
-};
-// The tensors of `parameters` that a save writes (saved_tensors.h). The set must outlive the
-// result; the calling thread copies them from their device.
-TensorsToWrite weights_to_write(const ParameterSet& parameters);
 
 // Writes weights, config.json, the side files and, if it is not among them, generation_config.json
 // into the existing `directory`. Refuses weights that are not finite; a side file that cannot be

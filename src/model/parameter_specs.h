@@ -58,14 +58,16 @@ struct ParameterPlace {
   bool is_head_too = false;  // a tied embedding
 };
 
-// Rows [first, first + shape[0]) of a tensor that has `of` rows in total.
-struct RowShard {
+// Rows [first, first + shape[0]) of a tensor of the files that has `of` rows in total: families
+// whose files hold several projections in one tensor (model/file_tensors.h).
+struct FilePart {
+  std::string tensor;
   std::int64_t first = 0, of = 0;
 };
 
 struct ParameterSpec {
-  std::string name;                         // Hugging Face's
-  Shape shape;                              // of the part that this process holds
+  std::string name;  // unique; Hugging Face's, if the whole tensor is meant
+  Shape shape;
   DType dtype = DType::kF32;                // of the weight
   bool decay = true;                        // false for norms and biases
   double rate = 1;                          // of the learning rate, for this parameter
@@ -76,9 +78,11 @@ struct ParameterSpec {
   std::int64_t tail = 0;  // columns after those of `shape`, for folded adapters; zero at first
   bool follows = false;   // in memory directly after the parameter before it
   bool derived = false;   // made from other parameters; neither loaded nor saved
-  std::optional<RowShard> shard = {};  // absent: the whole; shards are not supported yet
+  std::optional<FilePart> part = {};  // absent: the file's tensor of that name, whole
   ParameterPlace place = {};
 
+  // The name of its tensor in the files: what users see, and globs match.
+  const std::string& file_name() const { return part ? part->tensor : name; }
   // In memory.
   Shape stored_shape() const {
     Shape stored = shape;

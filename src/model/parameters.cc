@@ -18,7 +18,6 @@ struct Layout {
 Layout lay_out(const std::vector<ParameterSpec>& specs, Holds holds) {
   Layout layout;
   for (const ParameterSpec& spec : specs) {
-    LS_CHECK(!spec.shard, "{}: shards are not supported", spec.name);
     const bool held = holds == Holds::kAll || spec.trainable;
     if (!spec.follows) layout.bytes = (layout.bytes + kAlignment - 1) / kAlignment * kAlignment;
     layout.offsets.push_back(held ? layout.bytes : -1);

@@ -86,6 +86,19 @@ Json mistral_7b() {
        {"sliding_window", 4096}});
 }
 
+Json phi4() {
+  return with(base("phi3", "Phi3ForCausalLM", "bfloat16", {5120, 40, 40, 10, 17920, 100352, 16384}),
+              {{"attention_bias", false},
+               {"bos_token_id", 100257},
+               {"eos_token_id", 100265},
+               {"original_max_position_embeddings", 16384},
+               {"pad_token_id", 100349},
+               {"rms_norm_eps", 1e-5},
+               {"rope_scaling", nullptr},
+               {"rope_theta", 250000.0},
+               {"sliding_window", nullptr}});
+}
+
 // The tiny presets together cover every feature: biases, tied and separate heads, an explicit head
 // size, scaled positions, a window. Their vocabulary holds all bytes and some special tokens.
 constexpr Sizes kTiny{64, 2, 4, 2, 160, 320, 131072};
@@ -122,6 +135,10 @@ Json tiny_llama() {
 Json tiny_mistral() {
   return tiny("mistral", "MistralForCausalLM",
               {{"rms_norm_eps", 1e-5}, {"rope_theta", 10000.0}, {"sliding_window", 64}});
+}
+
+Json tiny_phi3() {
+  return tiny("phi3", "Phi3ForCausalLM", {{"rms_norm_eps", 1e-5}, {"sliding_window", nullptr}});
 }
 
 Json bench_cpu() {
@@ -184,10 +201,12 @@ const std::vector<Preset>& presets() {
                      {{"head_dim", 128}});
        }},
       {"mistral-7b", mistral_7b},
+      {"phi-4", phi4},
       {"tiny-qwen2", tiny_qwen2},
       {"tiny-qwen3", tiny_qwen3},
       {"tiny-llama", tiny_llama},
       {"tiny-mistral", tiny_mistral},
+      {"tiny-phi3", tiny_phi3},
       {"bench-cpu", bench_cpu},
   };
   return all;
@@ -196,12 +215,12 @@ const std::vector<Preset>& presets() {
 Json with_window(const Json& json, std::string_view name, std::int64_t window) {
   if (window == 0) return json;
   const std::string type = json.at("model_type");
-  if (type == "mistral") return with(json, {{"sliding_window", window}});
+  if (type == "mistral" || type == "phi3") return with(json, {{"sliding_window", window}});
   if (type == "qwen2" || type == "qwen3")
     return with(
         json, {{"use_sliding_window", true}, {"sliding_window", window}, {"max_window_layers", 0}});
   throw Error(fmt::format("preset {} is a {} model, and those have no windows", name, type),
-              "choose a preset of Qwen or Mistral, or leave the window out");
+              "choose a preset of Qwen, Mistral or Phi, or leave the window out");
 }
 
 }  // namespace

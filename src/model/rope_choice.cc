@@ -24,9 +24,14 @@ void check_limits(const RopeChoice& choice, const RopeNames& names) {
     refuse(names.original_positions, *choice.original_positions, "at least 1");
 }
 
-RopeType chosen_type(const RopeChoice& choice, const RopeNames& names, RopeType own) {
-  if (choice.type.empty()) return own;
-  if (const std::optional<RopeType> type = rope_type_named(choice.type)) return *type;
+RopeType chosen_type(const RopeChoice& choice, const RopeNames& names, const ModelConfig& config) {
+  if (choice.type.empty()) return config.rope.type;
+  const std::optional<RopeType> type = rope_type_named(choice.type);
+  if (type && !has_rope_type(config.architecture, *type))
+    throw Error(fmt::format("{} is {}, which transformers does not know for {} models", names.type,
+                            choice.type, name_of(config.architecture)),
+                fmt::format("extend the context by {} instead", names.theta));
+  if (type) return *type;
   throw Error(fmt::format("{} is \"{}\", which is not supported", names.type, choice.type),
               "supported are default, linear, llama3 and yarn");
 }
@@ -138,7 +143,7 @@ std::int64_t apply_rope(const RopeChoice& choice, const RopeNames& names, std::i
   const RopeConfig own = config.rope;
   check_limits(choice, names);
   RopeConfig rope;
-  rope.type = chosen_type(choice, names, own.type);
+  rope.type = chosen_type(choice, names, config);
   check_used(choice, names, rope.type);
   rope.theta = choice.theta.value_or(own.theta);
   rope.original_positions = choice.original_positions.value_or(own_original(config, rope.type));
@@ -156,7 +161,7 @@ std::int64_t apply_rope(const RopeChoice& choice, const RopeNames& names, std::i
   write_rope(rope, own, config.raw);
   config.max_positions = std::max({config.max_positions, context, made_for});
   set_number(config.raw, "max_position_embeddings", config.max_positions);
-  config.rope = parse_rope(Fields(config.raw, where), config.max_positions);
+  config.rope = parse_rope(Fields(config.raw, where), config.architecture, config.max_positions);
   return made_for;
 }
 

@@ -17,11 +17,11 @@ bool matches_any(const std::vector<std::string>& globs, const std::string& name)
 
 void check_glob(const std::string& glob, const std::vector<ParameterSpec>& specs,
                 const std::string& key) {
-  if (std::ranges::none_of(specs,
-                           [&](const ParameterSpec& spec) { return matches(glob, spec.name); }))
+  if (std::ranges::none_of(
+          specs, [&](const ParameterSpec& spec) { return matches(glob, spec.file_name()); }))
     throw Error(fmt::format("{}: no parameter of the model matches \"{}\"", key, glob),
                 fmt::format("names are as {}; * matches any characters, dots included",
-                            specs[std::min<std::size_t>(2, specs.size() - 1)].name));
+                            specs[std::min<std::size_t>(2, specs.size() - 1)].file_name()));
 }
 
 bool matches(const std::string& glob, const std::string& name) {
@@ -34,8 +34,8 @@ void choose_trainable(std::vector<ParameterSpec>& specs, const std::vector<std::
   for (const std::string& glob : train) check_glob(glob, specs, train_key);
   for (const std::string& glob : freeze) check_glob(glob, specs, freeze_key);
   for (ParameterSpec& spec : specs)
-    spec.trainable =
-        (train.empty() || matches_any(train, spec.name)) && !matches_any(freeze, spec.name);
+    spec.trainable = (train.empty() || matches_any(train, spec.file_name())) &&
+                     !matches_any(freeze, spec.file_name());
   if (std::ranges::none_of(specs, &ParameterSpec::trainable))
     throw Error(fmt::format("{} and {} leave nothing to train", train_key, freeze_key),
                 fmt::format("make {} narrower", freeze_key));

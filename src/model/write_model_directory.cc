@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "model/host_values.h"
 #include "model/model_directory.h"
-#include "model/saved_tensors.h"
 #include "model/written_file.h"
 
 namespace longstride {
@@ -71,29 +70,6 @@ void check_finite(std::span<const std::byte> values, DType dtype, const std::str
       "optimizer.learning_rate");
 }
 
-TensorsToWrite weights_to_write(const ParameterSet& parameters) {
-  TensorsToWrite weights;
-  std::vector<std::int64_t> numbers;
-  for (const SavedTensor& tensor : saved_tensors(parameters.specs())) {
-    const View view = parameters.view(tensor.parameter);
-    weights.tensors.push_back({tensor.name, view.dtype(), view.shape()});
-    numbers.push_back(tensor.parameter);
-  }
-  weights.read = [&parameters, numbers = std::move(numbers)](std::int64_t i, const ByteSink& sink) {
-    constexpr std::int64_t kStaging = std::int64_t{16} << 20;
-    const View view = parameters.view(numbers[static_cast<std::size_t>(i)]);
-    std::vector<std::byte> staging;
-    for (std::int64_t at = 0; at < view.bytes(); at += kStaging) {
-      const std::int64_t count = std::min(kStaging, view.bytes() - at);
-      staging.resize(static_cast<std::size_t>(count));
-      parameters.device().copy_to_host(staging.data(),
-                                       static_cast<const std::byte*>(view.data()) + at, count);
-      sink(staging);
-    }
-  };
-  return weights;
-}
-
 std::vector<WrittenFile> write_model_directory(const fs::path& directory, const ModelConfig& config,
                                                const TensorsToWrite& weights,
                                                std::span<const SideFile> side_files,
@@ -120,7 +96,7 @@ std::vector<WrittenFile> write_model_directory(const fs::path& directory, const 
                                                const ParameterSet& parameters,
                                                std::span<const SideFile> side_files,
                                                std::int64_t max_shard_bytes) {
-  return write_model_directory(directory, config, weights_to_write(parameters), side_files,
+  return write_model_directory(directory, config, tensors_to_write(parameters), side_files,
                                max_shard_bytes);
 }
 

@@ -39,6 +39,22 @@ WrittenFile write_optimizer(const fs::path& path, const TensorsToWrite& state) {
   });
 }
 
+// PEFT stores a trained embedding twice where the head is tied to it.
+TensorsToWrite with_tied_head(TensorsToWrite weights, const ModelConfig& config) {
+  const std::string prefix = "base_model.model.";
+  const auto embedding = std::ranges::find(weights.tensors, prefix + "model.embed_tokens.weight",
+                                           &TensorToWrite::name);
+  if (!config.tied_embeddings || embedding == weights.tensors.end()) return weights;
+  const std::int64_t at = embedding - weights.tensors.begin(), head = std::ssize(weights.tensors);
+  TensorToWrite tied = *embedding;
+  tied.name = prefix + "lm_head.weight";
+  weights.tensors.push_back(std::move(tied));
+  weights.read = [read = std::move(weights.read), at, head](std::int64_t i, const ByteSink& sink) {
+    read(i == head ? at : i, sink);
+  };
+  return weights;
+}
+
 // Files of a save may have been removed while it was written.
 void check_complete(const fs::path& directory, const std::vector<WrittenFile>& files) {
   for (const WrittenFile& file : files) {
@@ -59,7 +75,8 @@ fs::path save_checkpoint(const fs::path& root, const CheckpointContents& content
   DirectoryWriter writer(target);
   std::vector<WrittenFile> files =
       contents.adapter != nullptr
-          ? write_adapter_directory(writer.path(), *contents.adapter, contents.tensors.weights)
+          ? write_adapter_directory(writer.path(), *contents.adapter,
+                                    with_tied_head(contents.tensors.weights, contents.config))
           : write_model_directory(writer.path(), contents.config, contents.tensors.weights,
                                   contents.side_files);
   const fs::path state_directory = writer.path() / kStateDirectory;

@@ -39,7 +39,7 @@ void for_matches(const std::vector<std::string>& entries, const char* key,
     check_glob(parsed.glob, specs, key);
     bool trained = false;
     for (ParameterSpec& spec : specs)
-      if (matches(parsed.glob, spec.name)) {
+      if (matches(parsed.glob, spec.file_name())) {
         set(spec, parsed.value);
         trained = trained || spec.trainable;
       }

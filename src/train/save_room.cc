@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 #include "base/sizes.h"
-#include "model/saved_tensors.h"
+#include "model/file_tensors.h"
 #include "train/checkpoint.h"
 #include "train/optimizer.h"
 #include "train/output_check.h"
@@ -33,7 +33,7 @@ void plan_saves(RunPlan& plan) {
   const CheckpointConfig& checkpoint = plan.config.checkpoint;
   const std::int64_t steps = plan.config.training.steps;
   SaveNeeds& saves = plan.needs.saves;
-  saves.bytes = (plan.model.adapter ? saved_bytes(plan.model.specs) : plan.needs.weights) +
+  saves.bytes = (plan.model.adapter ? file_bytes(plan.model.specs) : plan.needs.weights) +
                 Optimizer::bytes_needed(plan.model.specs, {}).device;
 
   // The oldest is removed when the new one is complete.

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "model/saved_tensors.h"
 
 namespace longstride {
 namespace {
@@ -22,8 +21,10 @@ std::vector<std::int64_t> starts_of(const std::vector<std::int64_t>& sizes, std:
 
 std::vector<std::int64_t> weight_sizes(const ParameterSet& weights) {
   std::vector<std::int64_t> sizes;
-  for (const SavedTensor& tensor : saved_tensors(weights.specs()))
-    sizes.push_back(weights.view(tensor.parameter).bytes());
+  sizes.resize(static_cast<std::size_t>(weights.size()));  // 0: not saved
+  for (const FileTensor& file : file_tensors(weights.specs()))
+    for (std::int64_t p = file.first; p < file.first + file.count; ++p)
+      sizes[static_cast<std::size_t>(p)] = weights.view(p).bytes();
   return sizes;
 }
 
@@ -40,7 +41,7 @@ std::vector<std::int64_t> state_sizes(const std::vector<StateTensor>& tensors) {
 }  // namespace
 
 CheckpointTensors tensors_in_place(const ParameterSet& weights, Optimizer& optimizer) {
-  CheckpointTensors all{weights_to_write(weights), {}};
+  CheckpointTensors all{tensors_to_write(weights), {}};
   std::vector<StateTensor> tensors = tensors_of(weights, optimizer);
   for (const StateTensor& tensor : tensors) all.state.tensors.push_back(tensor.tensor);
   all.state.read = [&optimizer, tensors = std::move(tensors)](std::int64_t i,
@@ -97,16 +98,19 @@ void SaveSnapshot::read(const Starts& starts, std::int64_t i, const ByteSink& si
 
 void SaveSnapshot::copy_weights(const ParameterSet& weights) {
   weights_ = starts_of(weight_sizes(weights), 0);
-  const std::vector<SavedTensor> saved = saved_tensors(weights.specs());
   for (std::size_t i = 0; i + 1 < weights_.size(); ++i) {
-    const View view = weights.view(saved[i].parameter);
+    const View view = weights.view(static_cast<std::int64_t>(i));
     for_pieces(weights_, i, [&](std::int64_t offset, std::span<std::byte> to) {
       memory_->prepare(to.data() - memory_->data(), std::ssize(to));
       weights.device().copy_to_host(to.data(), static_cast<const std::byte*>(view.data()) + offset,
                                     std::ssize(to));
     });
   }
-  tensors_.weights.read = [this](std::int64_t i, const ByteSink& sink) { read(weights_, i, sink); };
+  tensors_.weights.read = [this, files = file_tensors(weights.specs())](std::int64_t i,
+                                                                        const ByteSink& sink) {
+    const FileTensor& file = files[static_cast<std::size_t>(i)];
+    for (std::int64_t p = file.first; p < file.first + file.count; ++p) read(weights_, p, sink);
+  };
 }
 
 void SaveSnapshot::copy_state(const ParameterSet& weights, Optimizer& optimizer) {

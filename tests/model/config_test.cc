@@ -53,6 +53,33 @@ TEST(Config, BiasesAndNormsFollowTheFamily) {
   EXPECT_FALSE(mistral.qkv_bias || mistral.output_bias || mistral.mlp_bias || mistral.qk_norm);
 }
 
+TEST(Config, Phi3) {
+  const ModelConfig phi = parse("phi3", {{"architectures", {"Phi3ForCausalLM"}},
+                                         {"attention_bias", false},
+                                         {"resid_pdrop", 0.0},
+                                         {"num_key_value_heads", nullptr},
+                                         {"rope_scaling", nullptr},
+                                         {"rope_theta", 250000}});
+  EXPECT_EQ(phi.architecture, Architecture::kPhi3);
+  EXPECT_TRUE(phi.fused_files);
+  EXPECT_FALSE(phi.qkv_bias || phi.output_bias || phi.mlp_bias || phi.qk_norm);
+  EXPECT_EQ(phi.kv_heads, phi.query_heads);
+  EXPECT_EQ(phi.windows, std::vector<std::int64_t>(4, 0));
+  EXPECT_EQ(parse("phi3", {{"sliding_window", 2047}}).windows, std::vector<std::int64_t>(4, 2047));
+  for (const char* type : {"longrope", "su", "yarn", "linear"})
+    expect_error(
+        [&] {
+          parse("phi3", {{"rope_scaling", {{"type", type}, {"factor", 2.0}}}});
+        },
+        {"rope_scaling.type", type, "not supported in phi3 models", "longrope"});
+  expect_error(
+      [] {
+        parse("phi3", {{"partial_rotary_factor", 0.75}});
+      },
+      {"partial_rotary_factor is 0.75"});
+  expect_error([] { parse("phi3", {{"resid_pdrop", 0.1}}); }, {"resid_pdrop is 0.1", "dropout"});
+}
+
 TEST(Config, HeadSizeOfItsOwn) {
   EXPECT_EQ(parse("llama", {{"head_dim", 48}}).head_size, 48);
   EXPECT_EQ(parse("llama", {{"head_dim", nullptr}}).head_size, 16);
@@ -275,7 +302,7 @@ TEST(Config, InconsistentSizes) {
 
 TEST(Config, OtherKindsOfModel) {
   expect_error([] { parse("gemma2"); },
-               {"config.json: model_type \"gemma2\" is not supported", "qwen3, llama and mistral"});
+               {"config.json: model_type \"gemma2\" is not supported", "qwen3, llama, mistral"});
   expect_error([] { parse("qwen2_moe"); }, {"qwen2_moe"});
   expect_error(
       [] {

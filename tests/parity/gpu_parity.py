@@ -30,6 +30,7 @@ FAMILIES = {
     "Llama": {"rope_parameters": {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
                                   "high_freq_factor": 4.0, "original_max_position_embeddings": 1024}},
     "Mistral": {"sliding_window": 300},
+    "Phi3": {"pad_token_id": None, "bos_token_id": None, "eos_token_id": None},
 }
 
 

@@ -92,6 +92,9 @@ case("llama-mqa", "llama", {"num_key_value_heads": 1, "tie_word_embeddings": Tru
 case("llama-biases", "llama", {"attention_bias": True, "mlp_bias": True})
 case("mistral-window", "mistral", {"sliding_window": 33}, matters={"sliding_window": None})
 case("mistral-dense", "mistral", {"sliding_window": None, "head_dim": 10})
+case("phi3", "phi3", {}, matters={"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}})
+case("phi3-window", "phi3", {"num_key_value_heads": 1, "sliding_window": 33}, old=old_style(rope_scaling=None),
+     matters={"sliding_window": None})
 case("llama-head-8", "llama", {"head_dim": 8, "num_attention_heads": 2, "num_key_value_heads": 1})
 case("llama-head-16", "llama", {"head_dim": 16, "num_key_value_heads": 2})
 case("llama-head-64", "llama", {"head_dim": 64, **WIDE, "num_hidden_layers": 1})
@@ -134,14 +137,15 @@ def random_weights(model, generator):
         elif "embed_tokens" in name:
             value = 0.3 * noise if model.config.tie_word_embeddings else noise
         else:
-            gain = 1.5 if ("q_proj" in name or "k_proj" in name) else 1.0
+            gain = 1.5 if ("q_proj" in name or "k_proj" in name or "qkv_proj" in name) else 1.0
             value = gain * noise / p.shape[1] ** 0.5
         p.data = value
 
 
 def config_class(architecture):
     return {"llama": transformers.LlamaConfig, "mistral": transformers.MistralConfig,
-            "qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config}[architecture]
+            "qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config,
+            "phi3": transformers.Phi3Config}[architecture]
 
 
 def write_model(directory, architecture, fields, other, generator):

@@ -1,0 +1,41 @@
+// The tensors of a model's files, or of an adapter's: one for each parameter, except where a family
+// stores several projections in one tensor (Phi: q, k and v in qkv_proj, gate and up in
+// gate_up_proj). The parameters are then its rows, one range after the other.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model/parameters.h"
+#include "model/safetensors_writer.h"
+
+namespace longstride {
+
+struct FileTensor {
+  std::string name;
+  Shape shape;
+  std::int64_t first = 0, count = 0;  // its parameters, neighbours in the list
+};
+
+// In the order of the parameters. Parameters of one tensor must follow each other and make up all
+// of it. With adapters these are the trained parameters alone, under PEFT's names; what is derived
+// from others is in no file.
+std::vector<FileTensor> file_tensors(const std::vector<ParameterSpec>& specs);
+
+// Bytes of all of them.
+std::int64_t file_bytes(const std::vector<ParameterSpec>& specs);
+
+bool has_adapters(const std::vector<ParameterSpec>& specs);
+
+// Tensors and the source of their bytes.
+struct TensorsToWrite {
+  std::vector<TensorToWrite> tensors;
+  TensorSource read;
+};
+
+// The file tensors that `parameters`, which must outlive the result, holds; those whose parameters
+// it does not hold are left out. The calling thread copies them from their device.
+TensorsToWrite tensors_to_write(const ParameterSet& parameters);
+
+}  // namespace longstride
