@@ -27,11 +27,16 @@ void linear_backward(const ChunkContext& ctx, ConstView dy, ConstView x, ConstVi
 }
 
 void rms_norm(const ChunkContext& ctx, ConstView x, ConstView w, View y) {
+  if (!w.present()) return copy(ctx, x, y);
   ops::rms_norm_forward(ctx.stream(), {x, w, y, static_cast<float>(ctx.config.rms_eps)});
 }
 
 void rms_norm_backward(const ChunkContext& ctx, ConstView dy, ConstView x, ConstView w, View dx,
                        View dw, bool accumulate_dx) {
+  if (!w.present()) {
+    if (accumulate_dx) return ops::add(ctx.stream(), {dx, dy, dx});
+    return copy(ctx, dy, dx);
+  }
   const Lease scratch = ctx.take_f32(
       "norm sums", {ops::rms_norm_backward_scratch_elements(ctx.stream(), {x.dim(0), x.dim(1)})});
   ops::rms_norm_backward(ctx.stream(), {dy, x, w, dx, dw, scratch,

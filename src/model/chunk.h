@@ -35,6 +35,7 @@ void linear(const ChunkContext& ctx, ConstView x, ConstView w, ConstView b, View
 // dx = (or +=) dy w; dw += dy^T x; db += column sums of dy. Absent outputs are not computed.
 void linear_backward(const ChunkContext& ctx, ConstView dy, ConstView x, ConstView w, View dx,
                      View dw, View db, bool accumulate_dx = false);
+// Without a weight, where a family has no norm, y = x; y may be x only if there is one.
 void rms_norm(const ChunkContext& ctx, ConstView x, ConstView w, View y);
 // dx = (or +=), dw += unless it is absent.
 void rms_norm_backward(const ChunkContext& ctx, ConstView dy, ConstView x, ConstView w, View dx,

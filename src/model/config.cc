@@ -24,11 +24,11 @@ constexpr std::string_view kSliding = "sliding_attention";
 Architecture parse_architecture(const Fields& fields) {
   const std::string type = fields.text("model_type");
   for (const Architecture a : {Architecture::kQwen2, Architecture::kQwen3, Architecture::kLlama,
-                               Architecture::kMistral, Architecture::kPhi3})
+                               Architecture::kMistral, Architecture::kPhi3, Architecture::kOlmo2})
     if (type == name_of(a)) return a;
-  fields.fail(
-      "model_type", fmt::format("\"{}\" is not supported", type),
-      "longstride trains qwen2 (also Qwen2.5), qwen3, llama, mistral and phi3 (Phi-4) models");
+  fields.fail("model_type", fmt::format("\"{}\" is not supported", type),
+              "longstride trains qwen2 (also Qwen2.5), qwen3, llama, mistral, phi3 (Phi-4) and "
+              "olmo2 models");
 }
 
 // Checks the model class: a classifier or a bare model has other tensors than a language model.
@@ -127,8 +127,9 @@ void parse_heads(const Fields& fields, ModelConfig& c) {
   c.query_heads = fields.integer("num_attention_heads", 1, kMostWidth);
   // Old llama configs omit the field; for others transformers would use the default of one
   // particular model.
-  const bool as_many =
-      c.architecture == Architecture::kLlama || c.architecture == Architecture::kPhi3;
+  const bool as_many = c.architecture == Architecture::kLlama ||
+                       c.architecture == Architecture::kPhi3 ||
+                       c.architecture == Architecture::kOlmo2;
   const bool needed = !as_many && !fields.mentions("num_key_value_heads");
   c.kv_heads = needed || fields.has("num_key_value_heads")
                    ? fields.integer("num_key_value_heads", 1, kMostWidth)
@@ -177,6 +178,8 @@ std::string_view name_of(Architecture architecture) {
       return "mistral";
     case Architecture::kPhi3:
       return "phi3";
+    case Architecture::kOlmo2:
+      return "olmo2";
   }
   return "?";
 }
@@ -222,11 +225,15 @@ ModelConfig parse_config(const Json& json, const std::string& where) {
   parse_heads(fields, c);
 
   const bool llama = c.architecture == Architecture::kLlama,
-             qwen3 = c.architecture == Architecture::kQwen3;
-  c.output_bias = (llama || qwen3) && fields.boolean_or("attention_bias", false);
+             qwen3 = c.architecture == Architecture::kQwen3,
+             olmo2 = c.architecture == Architecture::kOlmo2;
+  c.output_bias = (llama || qwen3 || olmo2) && fields.boolean_or("attention_bias", false);
   c.qkv_bias = c.architecture == Architecture::kQwen2 || c.output_bias;
   c.mlp_bias = llama && fields.boolean_or("mlp_bias", false);
-  c.qk_norm = qwen3;
+  c.qk_norm = qwen3 || olmo2;
+  c.wide_qk_norm = olmo2;
+  c.input_norms = !olmo2;
+  c.output_norms = olmo2;
   c.fused_files = c.architecture == Architecture::kPhi3;
   c.windows = parse_windows(fields, c.architecture, c.layers);
   c.rope = parse_rope(fields, c.architecture, c.max_positions);
@@ -244,11 +251,12 @@ ModelConfig read_config(const std::filesystem::path& directory) {
 
 std::int64_t parameter_count(const ModelConfig& c) {
   const std::int64_t q = c.query_heads * c.head_size, kv = c.kv_heads * c.head_size;
-  std::int64_t layer = projections_per_layer(c) + 2 * c.hidden_size;
+  const std::int64_t norms = (c.input_norms ? 2 : 0) + (c.output_norms ? 2 : 0);
+  std::int64_t layer = projections_per_layer(c) + norms * c.hidden_size;
   if (c.qkv_bias) layer += q + 2 * kv;
   if (c.output_bias) layer += c.hidden_size;
   if (c.mlp_bias) layer += 2 * c.ffn_size + c.hidden_size;
-  if (c.qk_norm) layer += 2 * c.head_size;
+  if (c.qk_norm) layer += c.wide_qk_norm ? q + kv : 2 * c.head_size;
   return c.layers * layer + c.hidden_size +
          (c.tied_embeddings ? 1 : 2) * c.vocabulary * c.hidden_size;
 }

@@ -16,9 +16,10 @@
 
 namespace longstride {
 
-enum class Architecture : std::uint8_t { kQwen2, kQwen3, kLlama, kMistral, kPhi3 };
+enum class Architecture : std::uint8_t { kQwen2, kQwen3, kLlama, kMistral, kPhi3, kOlmo2 };
 
-// The model_type of config.json: "qwen2", "qwen3", "llama", "mistral", "phi3" (also Phi-4).
+// The model_type of config.json: "qwen2", "qwen3", "llama", "mistral", "phi3" (also Phi-4),
+// "olmo2".
 std::string_view name_of(Architecture architecture);
 
 enum class RopeType : std::uint8_t { kDefault, kLinear, kLlama3, kYarn };
@@ -52,8 +53,12 @@ struct ModelConfig {
   bool qkv_bias = false;
   bool output_bias = false;
   bool mlp_bias = false;
-  bool fused_files = false;  // files hold q, k and v in one tensor, and gate and up in another
-  bool qk_norm = false;      // RMS norm of every head's q and k, before the rotation
+  bool fused_files = false;   // files hold q, k and v in one tensor, and gate and up in another
+  bool qk_norm = false;       // RMS norm of every head's q and k, before the rotation
+  bool wide_qk_norm = false;  // then: one norm of all heads together
+  // Norms of the input of attention and of the feed-forward part, and of what each of them adds to
+  // the residual stream.
+  bool input_norms = true, output_norms = false;
   // One per layer: a query attends to itself and the window - 1 tokens before it; 0: to all earlier
   // tokens.
   std::vector<std::int64_t> windows;

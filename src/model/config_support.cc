@@ -188,6 +188,7 @@ std::span<const std::string_view> known_to(Architecture architecture) {
   static constexpr std::array<std::string_view, 4> kQwen3{"use_sliding_window", "sliding_window",
                                                           "max_window_layers", "attention_bias"};
   static constexpr std::array<std::string_view, 2> kLlama{"attention_bias", "mlp_bias"};
+  static constexpr std::array<std::string_view, 1> kOlmo2{"attention_bias"};
   static constexpr std::array<std::string_view, 1> kWindow{"sliding_window"};
   switch (architecture) {
     case Architecture::kQwen2:
@@ -199,6 +200,8 @@ std::span<const std::string_view> known_to(Architecture architecture) {
     case Architecture::kMistral:
     case Architecture::kPhi3:
       return kWindow;
+    case Architecture::kOlmo2:
+      return kOlmo2;
   }
   return {};
 }

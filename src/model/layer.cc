@@ -2,6 +2,7 @@
 
 #include "model/layer_attention.h"
 #include "model/layer_inputs.h"
+#include "model/layer_outputs.h"
 #include "model/page_selector.h"
 #include "ops/paged_attention.h"
 #include "ops/rope.h"
@@ -80,11 +81,12 @@ void select(const LayerPass& pass, const LayerActivations& held) {
   pass.selector->select(pass, rotated_THC.present() ? rotated_THC : held.q_THC);
 }
 
-// x + f W^T + b.
+// x + f W^T + b, the product normalised if there is a norm.
 Lease add_product(const LayerPass& pass, Lease next_TD, ConstView f, const Projection& projection,
-                  ConstView x_TD) {
+                  ConstView norm, ConstView x_TD) {
   const WideInput wide = wide_input(pass, projection.input, f);
-  project(pass, projection, wide.view, next_TD, x_TD);
+  project(pass, projection, wide.view, next_TD, norm.present() ? ConstView() : x_TD);
+  if (norm.present()) add_normed(pass.ctx, norm, x_TD, next_TD);
   return next_TD;
 }
 
@@ -107,7 +109,7 @@ Lease output_of(const LayerPass& pass, LayerActivations& held) {
   const View product = product_TF.present() ? product_TF : held.gate_TF;
   ops::swiglu_forward(ctx.stream(), {held.gate_TF, held.up_TF, product});
   return add_product(pass, take(pass, pass.output_place, "residual", {s.T, s.D}), product,
-                     projection::kDown, held.mid_TD);
+                     projection::kDown, pass.weights.ffn_norm, held.mid_TD);
 }
 
 }  // namespace
@@ -139,8 +141,8 @@ Lease rotated_queries(const LayerPass& pass, const LayerActivations& held, bool 
   Lease made_THC;
   if (!in_place) made_THC = ctx.take("rotated q", {s.T, s.H, s.C});
   const View q_THC = in_place ? held.q_THC : made_THC;
-  const Shape rows{s.T * s.H, s.C};
-  rms_norm(ctx, held.q_THC.view().reshaped(rows), pass.weights.q_norm, q_THC.reshaped(rows));
+  const ConstView norm = pass.weights.q_norm;
+  rms_norm(ctx, norm_rows(held.q_THC, norm), norm, norm_rows(q_THC, norm));
   ops::rope(ctx.stream(), {q_THC, ctx.cos_TN, ctx.sin_TN, false});
   return made_THC;
 }
@@ -153,8 +155,7 @@ void layer_store_kv(const LayerPass& pass, ConstView x_TD) {
   const Lease k = ctx.take("k", {s.T, s.K * s.C}), v = ctx.take("v", {s.T, s.K * s.C});
   project(pass, projection::kK, h_TW, k);
   project(pass, projection::kV, h_TW, v);
-  const View rows = k.view().reshaped({s.T * s.K, s.C});
-  if (w.k_norm.present()) rms_norm(ctx, rows, w.k_norm, rows);
+  if (w.k_norm.present()) rms_norm(ctx, norm_rows(k, w.k_norm), w.k_norm, norm_rows(k, w.k_norm));
   ops::append_kv(ctx.stream(),
                  {k.view().reshaped({s.T, s.K, s.C}), v.view().reshaped({s.T, s.K, s.C}),
                   ctx.cos_TN, ctx.sin_TN, pass.pages.kv(pass.task.layer), ctx.begin});
@@ -179,7 +180,7 @@ Lease layer_forward(const LayerPass& pass, Lease x_TD, LayerActivations& held) {
   if (work.mid)
     held.mid_TD = add_product(pass, take(pass, pass.places.mid_TD, "residual", {s.T, s.D}),
                               held.attention_THC.view().reshaped({s.T, s.H * s.C}), projection::kO,
-                              held.input_TD);
+                              pass.weights.attention_norm, held.input_TD);
   give_back(Retained::kInput, held.input_TD);
   give_back(Retained::kAttention, held.attention_THC, held.lse_HT);
   if (work.gate || work.up) project_gate_and_up(pass, work, held);

@@ -8,6 +8,11 @@ namespace longstride {
 // The visit lists of the pass, once the pages of a sparse layer are selected.
 VisitsView visits_of(const LayerPass& pass);
 
+// q or k, cut into rows that a norm is over: of one head each, or of all heads together.
+inline View norm_rows(const View& x, const ConstView& norm) {
+  return x.reshaped({x.elements() / norm.dim(0), norm.dim(0)});
+}
+
 Lease attention_scratch(const LayerPass& pass);
 
 // For models that normalise queries: normalises and rotates the held queries, in place (the result

@@ -1,6 +1,7 @@
 #include "model/layer.h"
 #include "model/layer_attention.h"
 #include "model/layer_inputs.h"
+#include "model/layer_outputs.h"
 #include "ops/paged_attention.h"
 #include "ops/rope.h"
 #include "ops/swiglu.h"
@@ -8,8 +9,8 @@
 namespace longstride {
 namespace {
 
-// out = mid + down(swiglu(gate(h), up(h))), h = norm(mid). dx: gradient of out, becomes that of
-// mid.
+// out = mid + down(swiglu(gate(h), up(h))), h = norm(mid), and what is added may be normalised too.
+// dx: gradient of out, becomes that of mid.
 void feed_forward_backward(const LayerPass& pass, const LayerParameters& g, LayerActivations& held,
                            View dx_TD) {
   const ChunkContext& ctx = pass.ctx;
@@ -21,8 +22,10 @@ void feed_forward_backward(const LayerPass& pass, const LayerParameters& g, Laye
       const Lease product_TF = ctx.take("swiglu", {T, F});
       ops::swiglu_forward(ctx.stream(), {held.gate_TF, held.up_TF, product_TF});
       const WideInput wide = wide_input(pass, Input::kProduct, product_TF);
+      const OutputGradient d_out(ctx, wide.view, w.down, w.down_bias, w.ffn_norm, g.ffn_norm,
+                                 dx_TD);
       InputGradient d_product(pass, g, Input::kProduct, wide.view, d_product_TF);
-      d_product.add(projection::kDown, dx_TD);
+      d_product.add(projection::kDown, d_out);
       d_product.finish();
     }
     ops::swiglu_backward(ctx.stream(),
@@ -51,11 +54,14 @@ Lease attention_backward(const LayerPass& pass, const LayerParameters& g,
   Lease dq_THC = ctx.take("dq", {T, H, C});
   const Lease d_attention_THC = ctx.take("d attention", {T, H, C});
   {
+    const LayerParameters& w = pass.weights;
     const WideInput wide =
         wide_input(pass, Input::kOutput, held.attention_THC.view().reshaped({T, H * C}));
+    const OutputGradient d_out(ctx, wide.view, w.o, w.o_bias, w.attention_norm, g.attention_norm,
+                               dx_TD);
     InputGradient d_input(pass, g, Input::kOutput, wide.view,
                           d_attention_THC.view().reshaped({T, H * C}));
-    d_input.add(projection::kO, dx_TD);
+    d_input.add(projection::kO, d_out);
     d_input.finish();
   }
   const Lease scratch = attention_scratch(pass);
@@ -106,12 +112,11 @@ void layer_backward(const LayerPass& pass, const LayerParameters& g, LayerActiva
   ops::take_kv_gradient(ctx.stream(), {pass.pages.gradients(pass.task.layer), ctx.begin, ctx.cos_TN,
                                        ctx.sin_TN, dk_TKC, dv_TKC});
   if (w.q_norm.present()) {
-    const View dq_rows = dq_THC.view().reshaped({T * H, C}),
-               dk_rows = dk_TKC.view().reshaped({T * K, C});
-    rms_norm_backward(ctx, dq_rows, held.q_THC.view().reshaped({T * H, C}), w.q_norm, dq_rows,
-                      g.q_norm, false);
-    rms_norm_backward(ctx, dk_rows, held.k_TKC.view().reshaped({T * K, C}), w.k_norm, dk_rows,
-                      g.k_norm, false);
+    const View dq_rows = norm_rows(dq_THC, w.q_norm), dk_rows = norm_rows(dk_TKC, w.k_norm);
+    rms_norm_backward(ctx, dq_rows, norm_rows(held.q_THC, w.q_norm), w.q_norm, dq_rows, g.q_norm,
+                      false);
+    rms_norm_backward(ctx, dk_rows, norm_rows(held.k_TKC, w.k_norm), w.k_norm, dk_rows, g.k_norm,
+                      false);
     held.q_THC.release();
     held.k_TKC.release();
   }

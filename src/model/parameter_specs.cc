@@ -34,7 +34,7 @@ std::vector<ParameterSpec> parameter_specs(const ModelConfig& c, DType dtype) {
       specs.back().part = FilePart{fmt::format("model.layers.{}.{}.weight", l, tensor), first, of};
     };
     using P = LayerParameters;
-    add("input_layernorm.weight", {d}, false, &P::input_norm);
+    if (c.input_norms) add("input_layernorm.weight", {d}, false, &P::input_norm);
     linear("self_attn.q_proj", q, d, c.qkv_bias, &P::q, &P::q_bias);
     if (c.fused_files) rows_of("self_attn.qkv_proj", 0, q + 2 * kv);
     linear("self_attn.k_proj", kv, d, c.qkv_bias, &P::k, &P::k_bias);
@@ -42,16 +42,21 @@ std::vector<ParameterSpec> parameter_specs(const ModelConfig& c, DType dtype) {
     linear("self_attn.v_proj", kv, d, c.qkv_bias, &P::v, &P::v_bias);
     if (c.fused_files) rows_of("self_attn.qkv_proj", q + kv, q + 2 * kv);
     if (c.qk_norm) {
-      add("self_attn.q_norm.weight", {c.head_size}, false, &P::q_norm);
-      add("self_attn.k_norm.weight", {c.head_size}, false, &P::k_norm);
+      add("self_attn.q_norm.weight", {c.wide_qk_norm ? q : c.head_size}, false, &P::q_norm);
+      add("self_attn.k_norm.weight", {c.wide_qk_norm ? kv : c.head_size}, false, &P::k_norm);
     }
     linear("self_attn.o_proj", d, q, c.output_bias, &P::o, &P::o_bias);
-    add("post_attention_layernorm.weight", {d}, false, &P::post_norm);
+    // The name means "after attention": of its output, or else of the next input.
+    if (c.output_norms) add("post_attention_layernorm.weight", {d}, false, &P::attention_norm);
+    if (c.input_norms)
+      add(c.output_norms ? "pre_feedforward_layernorm.weight" : "post_attention_layernorm.weight",
+          {d}, false, &P::post_norm);
     linear("mlp.gate_proj", c.ffn_size, d, c.mlp_bias, &P::gate, &P::gate_bias);
     if (c.fused_files) rows_of("mlp.gate_up_proj", 0, 2 * c.ffn_size);
     linear("mlp.up_proj", c.ffn_size, d, c.mlp_bias, &P::up, &P::up_bias);
     if (c.fused_files) rows_of("mlp.gate_up_proj", c.ffn_size, 2 * c.ffn_size);
     linear("mlp.down_proj", d, c.ffn_size, c.mlp_bias, &P::down, &P::down_bias);
+    if (c.output_norms) add("post_feedforward_layernorm.weight", {d}, false, &P::ffn_norm);
   }
   push("model.norm.weight", {d}, false, {.at_top = &ModelParameters::final_norm});
   if (!c.tied_embeddings)

@@ -17,16 +17,18 @@ namespace longstride {
 // Projections are [out, in], as in the files. A tensor that the model lacks, or whose gradient is
 // not needed, is an absent view (present() == false).
 struct LayerParameters {
-  View input_norm;       // [D]
+  View input_norm;       // [D]: before attention
   View q, q_bias;        // [H*C, D], [H*C]
   View k, k_bias;        // [K*C, D], [K*C]
   View v, v_bias;        // [K*C, D], [K*C]
-  View q_norm, k_norm;   // [C]
+  View q_norm, k_norm;   // [C], or [H*C] and [K*C]
   View o, o_bias;        // [D, H*C], [D]
+  View attention_norm;   // [D]: of what attention adds
   View post_norm;        // [D]: before the feed-forward part
   View gate, gate_bias;  // [F, D], [F]
   View up, up_bias;      // [F, D], [F]
   View down, down_bias;  // [D, F], [D]
+  View ffn_norm;         // [D]: of what the feed-forward part adds
 
   // Low-rank adapters of the projections: A [r, inputs] and B [outputs, r], F32.
   View q_a, q_b, k_a, k_b, v_a, v_b, o_a, o_b, gate_a, gate_b, up_a, up_b, down_a, down_b;

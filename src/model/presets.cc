@@ -99,6 +99,15 @@ Json phi4() {
                {"sliding_window", nullptr}});
 }
 
+Json olmo2_7b() {
+  return with(base("olmo2", "Olmo2ForCausalLM", "float32", {4096, 32, 32, 32, 11008, 100352, 4096}),
+              {{"attention_bias", false},
+               {"eos_token_id", 100257},
+               {"pad_token_id", 100277},
+               {"rope_scaling", nullptr},
+               {"rope_theta", 500000.0}});
+}
+
 // The tiny presets together cover every feature: biases, tied and separate heads, an explicit head
 // size, scaled positions, a window. Their vocabulary holds all bytes and some special tokens.
 constexpr Sizes kTiny{64, 2, 4, 2, 160, 320, 131072};
@@ -139,6 +148,10 @@ Json tiny_mistral() {
 
 Json tiny_phi3() {
   return tiny("phi3", "Phi3ForCausalLM", {{"rms_norm_eps", 1e-5}, {"sliding_window", nullptr}});
+}
+
+Json tiny_olmo2() {
+  return tiny("olmo2", "Olmo2ForCausalLM", {{"attention_bias", false}, {"rope_theta", 500000.0}});
 }
 
 Json bench_cpu() {
@@ -202,11 +215,13 @@ const std::vector<Preset>& presets() {
        }},
       {"mistral-7b", mistral_7b},
       {"phi-4", phi4},
+      {"olmo2-7b", olmo2_7b},
       {"tiny-qwen2", tiny_qwen2},
       {"tiny-qwen3", tiny_qwen3},
       {"tiny-llama", tiny_llama},
       {"tiny-mistral", tiny_mistral},
       {"tiny-phi3", tiny_phi3},
+      {"tiny-olmo2", tiny_olmo2},
       {"bench-cpu", bench_cpu},
   };
   return all;

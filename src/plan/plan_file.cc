@@ -24,6 +24,7 @@ OrderedJson shapes_of(const ModelConfig& c, const NumericsRecord& r, std::int64_
           {"head_size", c.head_size},
           {"vocabulary", c.vocabulary},
           {"qk_norm", c.qk_norm},
+          {"output_norms", c.output_norms},
           {"windows", c.windows},
           {"sparse", to_json(r.sparse)},
           {"compute", word_of(r.compute)},

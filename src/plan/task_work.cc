@@ -109,6 +109,7 @@ void TaskCounter::forward(const Task& task, TaskWork& work) const {
   if (does.mid) {
     add(work, T, Q_, D_);
     memory += bytes_ * T * D_;  // the residual
+    if (config_.output_norms) memory += 2 * norm;
   }
   if (does.gate || does.up) memory += norm;
   if (does.gate) add(work, T, D_, F_);
@@ -117,6 +118,7 @@ void TaskCounter::forward(const Task& task, TaskWork& work) const {
     memory += 3 * bytes_ * T * F_;  // SwiGLU
     add(work, T, F_, D_);
     memory += bytes_ * T * D_;
+    if (config_.output_norms) memory += 2 * norm;
   }
   work.memory += memory;
 }
@@ -131,6 +133,11 @@ void TaskCounter::backward(const Task& task, TaskWork& work) const {
   add_backward(work, T, D_, Q_, trained);
   add_backward(work, T, D_, K_, trained);
   add_backward(work, T, D_, K_, trained);
+  if (config_.output_norms) {  // what the norms are of, again, and their gradients
+    add(work, T, F_, D_);
+    add(work, T, Q_, D_);
+    work.memory += 2 * bytes_ * T * 3 * D_;
+  }
   // SwiGLU again and its gradient; two norms again and their gradients.
   work.memory += bytes_ * T * (8 * F_ + 12 * D_);
   // dq is rotated back; the chunk's gradient pages become dk and dv.

@@ -80,6 +80,20 @@ TEST(Config, Phi3) {
   expect_error([] { parse("phi3", {{"resid_pdrop", 0.1}}); }, {"resid_pdrop is 0.1", "dropout"});
 }
 
+TEST(Config, Olmo2) {
+  Json json = config_json("olmo2", {{"architectures", {"Olmo2ForCausalLM"}}});
+  json.erase("num_key_value_heads");
+  const ModelConfig olmo = parse_config(json, "config.json");
+  EXPECT_EQ(olmo.architecture, Architecture::kOlmo2);
+  EXPECT_TRUE(olmo.qk_norm && olmo.wide_qk_norm && olmo.output_norms);
+  EXPECT_FALSE(olmo.input_norms || olmo.qkv_bias || olmo.fused_files);
+  EXPECT_EQ(olmo.kv_heads, 4);
+  EXPECT_TRUE(parse("olmo2", {{"attention_bias", true}}).output_bias);
+  expect_error([] { parse("olmo2", {{"clip_qkv", 8.0}}); }, {"clip_qkv is 8.0", "clipped"});
+  EXPECT_TRUE(parse("qwen3").input_norms);
+  EXPECT_FALSE(parse("qwen3").wide_qk_norm || parse("qwen3").output_norms);
+}
+
 TEST(Config, HeadSizeOfItsOwn) {
   EXPECT_EQ(parse("llama", {{"head_dim", 48}}).head_size, 48);
   EXPECT_EQ(parse("llama", {{"head_dim", nullptr}}).head_size, 16);

@@ -31,12 +31,13 @@ FAMILIES = {
                                   "high_freq_factor": 4.0, "original_max_position_embeddings": 1024}},
     "Mistral": {"sliding_window": 300},
     "Phi3": {"pad_token_id": None, "bos_token_id": None, "eos_token_id": None},
+    "Olmo2": {"num_key_value_heads": 8},
 }
 
 
 def make_model(family, seed):
     torch.manual_seed(seed)
-    config = getattr(transformers, family + "Config")(**SHAPE, **FAMILIES[family], tie_word_embeddings=False)
+    config = getattr(transformers, family + "Config")(**{**SHAPE, **FAMILIES[family]}, tie_word_embeddings=False)
     model = getattr(transformers, family + "ForCausalLM")(config)
     with torch.no_grad():
         for name, p in model.named_parameters():

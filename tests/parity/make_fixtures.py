@@ -95,6 +95,9 @@ case("mistral-dense", "mistral", {"sliding_window": None, "head_dim": 10})
 case("phi3", "phi3", {}, matters={"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}})
 case("phi3-window", "phi3", {"num_key_value_heads": 1, "sliding_window": 33}, old=old_style(rope_scaling=None),
      matters={"sliding_window": None})
+case("olmo2", "olmo2", {})
+case("olmo2-bias-tied", "olmo2", {"attention_bias": True, "tie_word_embeddings": True, "num_key_value_heads": 4},
+     old=old_style(rope_scaling=None))
 case("llama-head-8", "llama", {"head_dim": 8, "num_attention_heads": 2, "num_key_value_heads": 1})
 case("llama-head-16", "llama", {"head_dim": 16, "num_key_value_heads": 2})
 case("llama-head-64", "llama", {"head_dim": 64, **WIDE, "num_hidden_layers": 1})
@@ -145,7 +148,7 @@ def random_weights(model, generator):
 def config_class(architecture):
     return {"llama": transformers.LlamaConfig, "mistral": transformers.MistralConfig,
             "qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config,
-            "phi3": transformers.Phi3Config}[architecture]
+            "phi3": transformers.Phi3Config, "olmo2": transformers.Olmo2Config}[architecture]
 
 
 def write_model(directory, architecture, fields, other, generator):

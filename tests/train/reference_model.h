@@ -272,7 +272,10 @@ inline Result run(const ModelConfig& config, const ParameterSet& weights,
       if (window > 0)
         first_visible[static_cast<std::size_t>(t)] =
             std::max(first_visible[static_cast<std::size_t>(t)], t - window + 1);
-    Node h = tape.rms_norm(x, get(layer + "input_layernorm.weight"), config.rms_eps);
+    const auto norm = [&](Node of, const std::string& name, bool present) {
+      return present ? tape.rms_norm(of, get(layer + name + ".weight"), config.rms_eps) : of;
+    };
+    Node h = norm(x, "input_layernorm", config.input_norms);
     Node q = tape.linear(h, get(attn + "q_proj.weight"), get(attn + "q_proj.bias"));
     Node k = tape.linear(h, get(attn + "k_proj.weight"), get(attn + "k_proj.bias"));
     Node v = tape.linear(h, get(attn + "v_proj.weight"), get(attn + "v_proj.bias"));
@@ -295,13 +298,15 @@ inline Result run(const ModelConfig& config, const ParameterSet& weights,
       };
     }
     Node a = tape.attention(q, k, v, config.query_heads, config.kv_heads, first_visible, hidden);
-    x = tape.add(x, tape.linear(a, get(attn + "o_proj.weight"), get(attn + "o_proj.bias")));
-    h = tape.rms_norm(x, get(layer + "post_attention_layernorm.weight"), config.rms_eps);
+    a = tape.linear(a, get(attn + "o_proj.weight"), get(attn + "o_proj.bias"));
+    x = tape.add(x, norm(a, "post_attention_layernorm", config.output_norms));
+    h = norm(x, config.output_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm",
+             config.input_norms);
     Node product =
         tape.swiglu(tape.linear(h, get(mlp + "gate_proj.weight"), get(mlp + "gate_proj.bias")),
                     tape.linear(h, get(mlp + "up_proj.weight"), get(mlp + "up_proj.bias")));
-    x = tape.add(x,
-                 tape.linear(product, get(mlp + "down_proj.weight"), get(mlp + "down_proj.bias")));
+    product = tape.linear(product, get(mlp + "down_proj.weight"), get(mlp + "down_proj.bias"));
+    x = tape.add(x, norm(product, "post_feedforward_layernorm", config.output_norms));
   }
   x = tape.rms_norm(x, get("model.norm.weight"), config.rms_eps);
   Node head = config.tied_embeddings ? get("model.embed_tokens.weight") : get("lm_head.weight");
