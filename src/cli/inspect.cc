@@ -51,6 +51,7 @@ OrderedJson inspect_model(const fs::path& path) {
                       {"rope", name_of(c.rope.type)},
                       {"windows", c.windows},
                       {"max_positions", c.max_positions}};
+  if (c.local_rope) json["local_rope_theta"] = c.local_rope->theta;
   json["weights"] = tensors_of(model.reader());
   return json;
 }

@@ -28,7 +28,8 @@ void linear_backward(const ChunkContext& ctx, ConstView dy, ConstView x, ConstVi
 
 void rms_norm(const ChunkContext& ctx, ConstView x, ConstView w, View y) {
   if (!w.present()) return copy(ctx, x, y);
-  ops::rms_norm_forward(ctx.stream(), {x, w, y, static_cast<float>(ctx.config.rms_eps)});
+  ops::rms_norm_forward(ctx.stream(), {x, w, y, static_cast<float>(ctx.config.rms_eps),
+                                       static_cast<float>(ctx.config.norm_offset)});
 }
 
 void rms_norm_backward(const ChunkContext& ctx, ConstView dy, ConstView x, ConstView w, View dx,
@@ -39,8 +40,9 @@ void rms_norm_backward(const ChunkContext& ctx, ConstView dy, ConstView x, Const
   }
   const Lease scratch = ctx.take_f32(
       "norm sums", {ops::rms_norm_backward_scratch_elements(ctx.stream(), {x.dim(0), x.dim(1)})});
-  ops::rms_norm_backward(ctx.stream(), {dy, x, w, dx, dw, scratch,
-                                        static_cast<float>(ctx.config.rms_eps), accumulate_dx});
+  ops::rms_norm_backward(ctx.stream(),
+                         {dy, x, w, dx, dw, scratch, static_cast<float>(ctx.config.rms_eps),
+                          accumulate_dx, static_cast<float>(ctx.config.norm_offset)});
 }
 
 void copy(const ChunkContext& ctx, ConstView from, View to) {

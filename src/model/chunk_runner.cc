@@ -93,14 +93,15 @@ void ChunkRunner::end_chunk(Chunk& chunk) {
   chunks_.pop_back();
 }
 
-ChunkContext ChunkRunner::context_of(const Chunk& chunk) const {
+ChunkContext ChunkRunner::context_of(const Chunk& chunk, std::int64_t layer) const {
+  const bool local = layer >= 0 && is_local(context_.config, layer);
   return {context_.device,
           workspace_,
           context_.config,
           layout_.chunk_begin(chunk.index),
           layout_.chunk_size(chunk.index),
-          chunk.cos_TN.view(),
-          chunk.sin_TN.view(),
+          (local ? chunk.local_cos_TN : chunk.cos_TN).view(),
+          (local ? chunk.local_sin_TN : chunk.sin_TN).view(),
           compute_,
           context_.numerics.exact()};
 }
@@ -200,23 +201,34 @@ void ChunkRunner::use_fetched(Chunk& chunk, const Task& task) {
   fetching_ = {};
 }
 
+void ChunkRunner::make_rope_tables(Chunk& chunk) {
+  const std::int64_t begin = layout_.chunk_begin(chunk.index), T = layout_.chunk_size(chunk.index),
+                     N = context_.config.head_size / 2;
+  Device& device = context_.device;
+  const auto take = [&](const char* name) { return workspace_.take(name, DType::kF32, {T, N}); };
+  chunk.cos_TN = take("cos");
+  chunk.sin_TN = take("sin");
+  const bool two = context_.local_frequencies.present();
+  if (two) chunk.local_cos_TN = take("local cos");
+  if (two) chunk.local_sin_TN = take("local sin");
+  const Lease positions_T = workspace_.take("positions", DType::kI64, {T});
+  positions_.clear();
+  for (std::int64_t t = begin; t < begin + T; ++t)
+    positions_.push_back(input_.first_position + t - layout_.document_start(t));
+  device.copy_from_host(positions_T.view().data(), positions_.data(), T * size_of(DType::kI64));
+  ops::rope_tables(device.stream(), {positions_T, context_.frequencies, chunk.cos_TN, chunk.sin_TN,
+                                     context_.attention_factor});
+  if (two)
+    ops::rope_tables(device.stream(), {positions_T, context_.local_frequencies, chunk.local_cos_TN,
+                                       chunk.local_sin_TN, context_.local_attention_factor});
+}
+
 void ChunkRunner::embed(const Task& task) {
   Chunk chunk;
   chunk.index = task.chunk;
-  const std::int64_t begin = layout_.chunk_begin(task.chunk), T = layout_.chunk_size(task.chunk),
-                     N = context_.config.head_size / 2;
+  const std::int64_t begin = layout_.chunk_begin(task.chunk), T = layout_.chunk_size(task.chunk);
   Device& device = context_.device;
-  chunk.cos_TN = workspace_.take("cos", DType::kF32, {T, N});
-  chunk.sin_TN = workspace_.take("sin", DType::kF32, {T, N});
-  {
-    const Lease positions_T = workspace_.take("positions", DType::kI64, {T});
-    positions_.clear();
-    for (std::int64_t t = begin; t < begin + T; ++t)
-      positions_.push_back(input_.first_position + t - layout_.document_start(t));
-    device.copy_from_host(positions_T.view().data(), positions_.data(), T * size_of(DType::kI64));
-    ops::rope_tables(device.stream(), {positions_T, context_.frequencies, chunk.cos_TN,
-                                       chunk.sin_TN, context_.attention_factor});
-  }
+  make_rope_tables(chunk);
   if (task.output) {
     chunk.stream_TD = task.output_lasts
                           ? Lease(input_place(task.chunk, 0))
@@ -224,8 +236,8 @@ void ChunkRunner::embed(const Task& task) {
     const Lease tokens_T = workspace_.take("tokens", DType::kI32, {T});
     device.copy_from_host(tokens_T.view().data(), input_.tokens.data() + begin,
                           T * size_of(DType::kI32));
-    ops::embedding_forward(device.stream(),
-                           {tokens_T, context_.weights.embedding, chunk.stream_TD});
+    ops::embedding_forward(device.stream(), {tokens_T, context_.weights.embedding, chunk.stream_TD,
+                                             embedding_scale(context_.config, compute_)});
   }
   chunk.layers.resize(static_cast<std::size_t>(context_.config.layers));
   chunks_.push_back(std::move(chunk));
@@ -233,7 +245,7 @@ void ChunkRunner::embed(const Task& task) {
 
 void ChunkRunner::layer_forward_task(const Task& task) {
   Chunk& chunk = chunk_of(task);
-  const ChunkContext ctx = context_of(chunk);
+  const ChunkContext ctx = context_of(chunk, task.layer);
   pages_.enter(task);
   const LayerPass pass = pass_of(ctx, task);
   if (task.append) layer_store_kv(pass, chunk.stream_TD);
@@ -292,7 +304,7 @@ void ChunkRunner::settle() {
 
 void ChunkRunner::layer_backward_task(const Task& task) {
   Chunk& chunk = chunk_of(task);
-  const ChunkContext ctx = context_of(chunk);
+  const ChunkContext ctx = context_of(chunk, task.layer);
   pages_.enter(task);
   const LayerPass pass = pass_of(ctx, task);
   layer_backward(pass, context_.gradients.layers[static_cast<std::size_t>(task.layer)],
@@ -316,7 +328,8 @@ void ChunkRunner::embed_backward(const Task& task) {
                         G * std::int64_t{sizeof(TokenGroup)});
   device.copy_from_host(rows_T.view().data(), token_rows_.rows().data(), T * size_of(DType::kI32));
   ops::embedding_backward(device.stream(), {groups.view().rows(0, G), rows_T, chunk.stream_TD,
-                                            context_.gradients.embedding, longest});
+                                            context_.gradients.embedding, longest,
+                                            embedding_scale(context_.config, compute_)});
   end_chunk(chunk);
 }
 

@@ -42,6 +42,8 @@ struct RunnerContext {
   const ModelParameters& gradients;
   ConstView frequencies;  // F64 [C/2]
   double attention_factor = 1.0;
+  ConstView local_frequencies = {};  // of layers that have their own; absent: none has
+  double local_attention_factor = 1.0;
   const RetainedActivations& retained;
   const PageSummaries& summaries;
   OffloadedActivations* offloaded = nullptr;  // null: none are, or shapes are being recorded
@@ -92,13 +94,16 @@ class ChunkRunner {
   struct Chunk {
     std::int64_t index = -1;
     Lease cos_TN, sin_TN;
-    Lease stream_TD;  // the residual stream; from the head on, its gradient
+    Lease local_cos_TN, local_sin_TN;  // of layers that have their own frequencies
+    Lease stream_TD;                   // the residual stream; from the head on, its gradient
     std::vector<LayerActivations> layers;
   };
   void run_now(const Task& task);
   Chunk& chunk_of(const Task& task);
   void end_chunk(Chunk& chunk);
-  ChunkContext context_of(const Chunk& chunk) const;
+  // For a layer, or for the head.
+  ChunkContext context_of(const Chunk& chunk, std::int64_t layer = -1) const;
+  void make_rope_tables(Chunk& chunk);
   LayerPass pass_of(const ChunkContext& ctx, const Task& task);
   // Place of a layer's input that outlives its episode.
   View input_place(std::int64_t chunk, std::int64_t layer) const;

@@ -8,6 +8,7 @@
 #include "model/config_fields.h"
 #include "model/config_rope.h"
 #include "model/config_support.h"
+#include "model/config_windows.h"
 
 namespace longstride {
 namespace {
@@ -18,17 +19,19 @@ constexpr std::int64_t kMostLayers = std::int64_t{1} << 14;
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 31;
 constexpr std::int64_t kMostPositions = std::int64_t{1} << 62;
 
-constexpr std::string_view kFull = "full_attention";
-constexpr std::string_view kSliding = "sliding_attention";
-
 Architecture parse_architecture(const Fields& fields) {
   const std::string type = fields.text("model_type");
-  for (const Architecture a : {Architecture::kQwen2, Architecture::kQwen3, Architecture::kLlama,
-                               Architecture::kMistral, Architecture::kPhi3, Architecture::kOlmo2})
+  if (type == "gemma3")
+    fields.fail("model_type", "\"gemma3\" is a model of images and text; only text is supported",
+                "save the text model by itself: in transformers, "
+                "Gemma3ForCausalLM.from_pretrained(DIRECTORY).save_pretrained(ANOTHER)");
+  for (const Architecture a :
+       {Architecture::kQwen2, Architecture::kQwen3, Architecture::kLlama, Architecture::kMistral,
+        Architecture::kPhi3, Architecture::kOlmo2, Architecture::kGemma3})
     if (type == name_of(a)) return a;
   fields.fail("model_type", fmt::format("\"{}\" is not supported", type),
-              "longstride trains qwen2 (also Qwen2.5), qwen3, llama, mistral, phi3 (Phi-4) and "
-              "olmo2 models");
+              "longstride trains qwen2 (also Qwen2.5), qwen3, llama, mistral, phi3 (Phi-4), "
+              "olmo2 and gemma3_text models");
 }
 
 // Checks the model class: a classifier or a bare model has other tensors than a language model.
@@ -38,7 +41,9 @@ void check_class(const Fields& fields, Architecture architecture) {
   if (!list.is_array())
     fields.fail("architectures", fmt::format("must be a list, not {}", shown(list)));
   if (list.empty()) return;
-  const std::string wanted = std::string(name_of(architecture)) + "forcausallm";
+  const std::string wanted = architecture == Architecture::kGemma3
+                                 ? "gemma3forcausallm"
+                                 : std::string(name_of(architecture)) + "forcausallm";
   for (const Json& item : list) {
     if (!item.is_string())
       fields.fail("architectures", fmt::format("must hold texts, not {}", shown(item)));
@@ -51,64 +56,6 @@ void check_class(const Fields& fields, Architecture architecture) {
               fmt::format("is {}, which is not a language model of type {}", shown(list),
                           name_of(architecture)),
               "save the model from its ...ForCausalLM class");
-}
-
-// layer_types as a list of "does this layer slide", checked.
-std::vector<bool> parse_layer_types(const Fields& fields, std::int64_t layers) {
-  const Json& list = fields.value("layer_types");
-  if (!list.is_array())
-    fields.fail("layer_types", fmt::format("must be a list, not {}", shown(list)));
-  if (static_cast<std::int64_t>(list.size()) != layers)
-    fields.fail("layer_types",
-                fmt::format("has {} entries, but num_hidden_layers is {}", list.size(), layers));
-  std::vector<bool> sliding;
-  for (const Json& item : list) {
-    if (item != kFull && item != kSliding)
-      fields.fail("layer_types", fmt::format("holds {}, which is not supported", shown(item)),
-                  "supported are full_attention and sliding_attention");
-    sliding.push_back(item == kSliding);
-  }
-  return sliding;
-}
-
-// As transformers decides it, defaults included.
-std::vector<std::int64_t> parse_windows(const Fields& fields, Architecture architecture,
-                                        std::int64_t layers) {
-  constexpr std::int64_t kDefaultWindow = 4096;
-  const bool qwen = architecture == Architecture::kQwen2 || architecture == Architecture::kQwen3;
-  const bool everywhere =  // if at all
-      architecture == Architecture::kMistral || architecture == Architecture::kPhi3;
-  const bool slides = architecture == Architecture::kMistral ||
-                      (architecture == Architecture::kPhi3 && fields.has("sliding_window")) ||
-                      (qwen && fields.boolean_or("use_sliding_window", false));
-  std::int64_t window = 0;
-  if (slides) {
-    const bool is_null = fields.mentions("sliding_window") && !fields.has("sliding_window");
-    window = is_null ? 0 : fields.integer_or("sliding_window", kDefaultWindow, 1, kMostPositions);
-  }
-  std::vector<std::int64_t> windows(static_cast<std::size_t>(layers), everywhere ? window : 0);
-  if (qwen && !fields.has("layer_types")) {
-    const std::int64_t first = fields.integer_or("max_window_layers", 28, 0, kMostPositions);
-    for (std::int64_t l = first; l < layers; ++l) windows[static_cast<std::size_t>(l)] = window;
-  }
-  if (!fields.has("layer_types")) return windows;
-
-  const std::vector<bool> sliding = parse_layer_types(fields, layers);
-  for (std::size_t l = 0; l < sliding.size(); ++l) {
-    if (qwen && sliding[l] && window == 0)
-      fields.fail("layer_types",
-                  fmt::format("says that layer {} slides, but there is no window", l),
-                  "set use_sliding_window to true and sliding_window to a number of tokens");
-    if (qwen) windows[l] = sliding[l] ? window : 0;
-    if (sliding[l] != (windows[l] > 0))
-      fields.fail("layer_types",
-                  fmt::format("says \"{}\" of layer {}, but a {} model {}",
-                              sliding[l] ? kSliding : kFull, l, name_of(architecture),
-                              windows[l] > 0 ? "has its sliding_window in every layer"
-                                             : "without sliding_window has none"),
-                  "transformers ignores layer_types here; make it agree, or remove it");
-  }
-  return windows;
 }
 
 std::optional<DType> parse_dtype(const Fields& fields) {
@@ -140,8 +87,9 @@ void parse_heads(const Fields& fields, ModelConfig& c) {
                             c.query_heads, c.kv_heads));
   if (fields.has("head_dim")) {
     c.head_size = fields.integer("head_dim", 1, kMostWidth);
-  } else if (c.architecture == Architecture::kQwen3) {
-    c.head_size = 128;  // transformers' default for this family, for any hidden size
+  } else if (c.architecture == Architecture::kQwen3 || c.architecture == Architecture::kGemma3) {
+    // transformers' default for the family, for any hidden size
+    c.head_size = c.architecture == Architecture::kQwen3 ? 128 : 256;
   } else {
     if (c.hidden_size % c.query_heads != 0)
       fields.fail("hidden_size",
@@ -157,6 +105,30 @@ void parse_heads(const Fields& fields, ModelConfig& c) {
   if (c.query_heads * c.head_size > kMostWidth)
     fields.fail("num_attention_heads",
                 fmt::format("times the head size, {}, is more than {}", c.head_size, kMostWidth));
+}
+
+void parse_activation(const Fields& fields, ModelConfig& c) {
+  if (c.architecture == Architecture::kGemma3) {
+    const std::string activation = fields.text_or("hidden_activation", "gelu_pytorch_tanh");
+    if (activation != "gelu_pytorch_tanh")
+      fields.fail("hidden_activation", fmt::format("\"{}\" is not supported", activation),
+                  "longstride computes gelu_pytorch_tanh in gemma3_text models");
+    c.gelu = true;
+    return;
+  }
+  const std::string activation = fields.text_or("hidden_act", "silu");
+  if (activation != "silu" && activation != "swish")
+    fields.fail("hidden_act", fmt::format("\"{}\" is not supported", activation),
+                fmt::format("longstride computes silu only in {} models", name_of(c.architecture)));
+}
+
+// What Gemma 3 alone has.
+void parse_gemma3(const Fields& fields, ModelConfig& c) {
+  c.norm_offset = 1.0;
+  c.scaled_embedding = true;
+  c.attention_scalar = fields.number_above_or("query_pre_attn_scalar", 256.0, 0.0);
+  c.local_rope = parse_local_rope(fields, c.max_positions);
+  for (const std::int64_t window : c.windows) c.local_layers.push_back(window > 0);
 }
 
 std::int64_t projections_per_layer(const ModelConfig& c) {
@@ -180,6 +152,8 @@ std::string_view name_of(Architecture architecture) {
       return "phi3";
     case Architecture::kOlmo2:
       return "olmo2";
+    case Architecture::kGemma3:
+      return "gemma3_text";
   }
   return "?";
 }
@@ -204,10 +178,7 @@ ModelConfig parse_config(const Json& json, const std::string& where) {
   c.architecture = parse_architecture(fields);
   check_class(fields, c.architecture);
   check_supported(fields, c.architecture);
-  const std::string activation = fields.text_or("hidden_act", "silu");
-  if (activation != "silu" && activation != "swish")
-    fields.fail("hidden_act", fmt::format("\"{}\" is not supported", activation),
-                "longstride computes silu only");
+  parse_activation(fields, c);
 
   c.hidden_size = fields.integer("hidden_size", 1, kMostWidth);
   c.layers = fields.integer("num_hidden_layers", 1, kMostLayers);
@@ -220,23 +191,26 @@ ModelConfig parse_config(const Json& json, const std::string& where) {
     fields.fail("initializer_range",
                 fmt::format("is {}; it must not be negative", c.initializer_range),
                 "it matters for random weights alone: remove the field where weights are loaded");
-  c.tied_embeddings = fields.boolean_or("tie_word_embeddings", false);
+  c.tied_embeddings =
+      fields.boolean_or("tie_word_embeddings", c.architecture == Architecture::kGemma3);
   c.dtype = parse_dtype(fields);
   parse_heads(fields, c);
 
   const bool llama = c.architecture == Architecture::kLlama,
              qwen3 = c.architecture == Architecture::kQwen3,
-             olmo2 = c.architecture == Architecture::kOlmo2;
-  c.output_bias = (llama || qwen3 || olmo2) && fields.boolean_or("attention_bias", false);
+             olmo2 = c.architecture == Architecture::kOlmo2,
+             gemma3 = c.architecture == Architecture::kGemma3;
+  c.output_bias = (llama || qwen3 || olmo2 || gemma3) && fields.boolean_or("attention_bias", false);
   c.qkv_bias = c.architecture == Architecture::kQwen2 || c.output_bias;
   c.mlp_bias = llama && fields.boolean_or("mlp_bias", false);
-  c.qk_norm = qwen3 || olmo2;
+  c.qk_norm = qwen3 || olmo2 || gemma3;
   c.wide_qk_norm = olmo2;
   c.input_norms = !olmo2;
-  c.output_norms = olmo2;
+  c.output_norms = olmo2 || gemma3;
   c.fused_files = c.architecture == Architecture::kPhi3;
   c.windows = parse_windows(fields, c.architecture, c.layers);
   c.rope = parse_rope(fields, c.architecture, c.max_positions);
+  if (gemma3) parse_gemma3(fields, c);
   c.raw = json;
   return c;
 }
@@ -266,7 +240,19 @@ std::int64_t matrix_parameter_count(const ModelConfig& c) {
 }
 
 float attention_scale(const ModelConfig& config) {
-  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_size)));
+  const double scalar =
+      config.attention_scalar > 0 ? config.attention_scalar : static_cast<double>(config.head_size);
+  return static_cast<float>(1.0 / std::sqrt(scalar));
+}
+
+float embedding_scale(const ModelConfig& config, DType compute) {
+  if (!config.scaled_embedding) return 1.0f;
+  const auto scale = static_cast<float>(std::sqrt(static_cast<double>(config.hidden_size)));
+  return compute == DType::kBF16 ? to_float(to_bf16(scale)) : scale;
+}
+
+bool is_local(const ModelConfig& config, std::int64_t layer) {
+  return !config.local_layers.empty() && config.local_layers[static_cast<std::size_t>(layer)];
 }
 
 }  // namespace longstride

@@ -16,10 +16,10 @@
 
 namespace longstride {
 
-enum class Architecture : std::uint8_t { kQwen2, kQwen3, kLlama, kMistral, kPhi3, kOlmo2 };
+enum class Architecture : std::uint8_t { kQwen2, kQwen3, kLlama, kMistral, kPhi3, kOlmo2, kGemma3 };
 
 // The model_type of config.json: "qwen2", "qwen3", "llama", "mistral", "phi3" (also Phi-4),
-// "olmo2".
+// "olmo2", "gemma3_text".
 std::string_view name_of(Architecture architecture);
 
 enum class RopeType : std::uint8_t { kDefault, kLinear, kLlama3, kYarn };
@@ -59,10 +59,16 @@ struct ModelConfig {
   // Norms of the input of attention and of the feed-forward part, and of what each of them adds to
   // the residual stream.
   bool input_norms = true, output_norms = false;
+  double norm_offset = 0.0;       // added to the weights of all norms
+  bool gelu = false;              // the gate's activation: gelu in its tanh form instead of silu
+  bool scaled_embedding = false;  // times sqrt(hidden_size)
+  double attention_scalar = 0.0;  // scores are divided by its root; 0: by that of the head size
   // One per layer: a query attends to itself and the window - 1 tokens before it; 0: to all earlier
   // tokens.
   std::vector<std::int64_t> windows;
   RopeConfig rope;
+  std::vector<bool> local_layers;        // one per layer: rotates by `local_rope`; empty: none does
+  std::optional<RopeConfig> local_rope;  // of layers that have a window in config.json (Gemma 3)
   std::int64_t max_positions = 0;
   double initializer_range = 0.02;
   std::optional<DType> dtype;  // of the weights according to config.json; the files decide
@@ -71,6 +77,10 @@ struct ModelConfig {
 
 // Factor of the scores before the softmax.
 float attention_scale(const ModelConfig& config);
+// Factor of the embeddings, rounded to the type that activations have, as transformers does.
+float embedding_scale(const ModelConfig& config, DType compute);
+// Whether the layer rotates q and k by local_rope.
+bool is_local(const ModelConfig& config, std::int64_t layer);
 
 // `where` (a path) begins every error's message.
 ModelConfig parse_config(const Json& json, const std::string& where);

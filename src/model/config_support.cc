@@ -73,6 +73,7 @@ constexpr auto kRefused = std::to_array<Refused>({
     {"no_rope_layer_interval", kPosition},
     {"use_mrope", kPosition},
     {"mrope_section", kPosition},
+    {"use_bidirectional_attention", "attention to later tokens is not supported"},
     {"attention_chunk_size", "attention in chunks is not supported"},
     {"attention_sinks", "attention sinks are not supported"},
     {"num_kv_shared_layers", "layers that share keys and values are not supported"},
@@ -188,6 +189,10 @@ std::span<const std::string_view> known_to(Architecture architecture) {
   static constexpr std::array<std::string_view, 4> kQwen3{"use_sliding_window", "sliding_window",
                                                           "max_window_layers", "attention_bias"};
   static constexpr std::array<std::string_view, 2> kLlama{"attention_bias", "mlp_bias"};
+  static constexpr std::array<std::string_view, 7> kGemma3{
+      "attention_bias",          "sliding_window",        "sliding_window_pattern",
+      "_sliding_window_pattern", "query_pre_attn_scalar", "hidden_activation",
+      "rope_local_base_freq"};
   static constexpr std::array<std::string_view, 1> kOlmo2{"attention_bias"};
   static constexpr std::array<std::string_view, 1> kWindow{"sliding_window"};
   switch (architecture) {
@@ -202,6 +207,8 @@ std::span<const std::string_view> known_to(Architecture architecture) {
       return kWindow;
     case Architecture::kOlmo2:
       return kOlmo2;
+    case Architecture::kGemma3:
+      return kGemma3;
   }
   return {};
 }
@@ -233,14 +240,14 @@ void warn_unknown(const Fields& fields, std::span<const std::string_view> known)
 }
 
 void check_supported(const Fields& fields, Architecture architecture) {
+  const auto own = known_to(architecture);
   for (const Refused& r : kRefused) {
-    if (!fields.has(r.field)) continue;
+    if (!fields.has(r.field) || std::ranges::find(own, r.field) != own.end()) continue;
     const Json& v = fields.value(r.field);
     if (is_unset(v) || (r.one_is_harmless && is_one(v))) continue;
     fields.fail(r.field, fmt::format("is {}, but {}", shown(v), r.reason),
                 "use a model without it; if it does not matter for yours, remove the field");
   }
-  const auto own = known_to(architecture);
   std::vector<std::string_view> known(kKnown.begin(), kKnown.end());
   known.insert(known.end(), own.begin(), own.end());
   std::ranges::transform(kRefused, std::back_inserter(known), &Refused::field);

@@ -24,7 +24,9 @@ void check_range(const ModelConfig& config) {
 }
 
 // Initial value of norms and biases, which have rank 1 (matrices have rank 2).
-float constant_of(const ParameterSpec& spec) { return spec.name.ends_with(".bias") ? 0.0f : 1.0f; }
+float constant_of(const ParameterSpec& spec, const ModelConfig& config) {
+  return spec.name.ends_with(".bias") ? 0.0f : static_cast<float>(1.0 - config.norm_offset);
+}
 
 // Folded weights, adapters and what is derived from them are filled elsewhere.
 bool is_plain(const ParameterSpec& spec) {
@@ -48,7 +50,7 @@ void draw(ParameterSet& parameters, const ModelConfig& config, std::uint64_t see
       staging.resize(static_cast<std::size_t>((end - begin) * width));
       parallel_for((end - begin + kPiece - 1) / kPiece, [&](std::int64_t piece) {
         const std::int64_t from = piece * kPiece, count = std::min(kPiece, end - begin - from);
-        std::vector<float> values(static_cast<std::size_t>(count), constant_of(spec));
+        std::vector<float> values(static_cast<std::size_t>(count), constant_of(spec, config));
         if (spec.shape.rank() == 2) {
           // One stream per parameter and piece, so that pieces can be drawn in any order.
           Random random(seed, (static_cast<std::uint64_t>(p) << 32) |
@@ -75,7 +77,7 @@ void repeat(ParameterSet& parameters, const ModelConfig& config, std::uint64_t s
     const ParameterSpec& spec = parameters.specs()[static_cast<std::size_t>(p)];
     if (!is_plain(spec)) continue;
     const std::vector<float> constants(spec.shape.rank() == 2 ? 0 : values.size(),
-                                       constant_of(spec));
+                                       constant_of(spec, config));
     const std::int64_t width = size_of(view.dtype());
     store_floats(constants.empty() ? values : constants, view.dtype(), staging.data());
     for (std::int64_t begin = 0; begin < view.elements(); begin += kPeriod)

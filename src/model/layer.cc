@@ -107,7 +107,7 @@ Lease output_of(const LayerPass& pass, LayerActivations& held) {
   Lease product_TF;
   if (pass.task.retains.has(Retained::kGate)) product_TF = ctx.take("swiglu", {s.T, s.F});
   const View product = product_TF.present() ? product_TF : held.gate_TF;
-  ops::swiglu_forward(ctx.stream(), {held.gate_TF, held.up_TF, product});
+  ops::swiglu_forward(ctx.stream(), {held.gate_TF, held.up_TF, product, activation_of(ctx.config)});
   return add_product(pass, take(pass, pass.output_place, "residual", {s.T, s.D}), product,
                      projection::kDown, pass.weights.ffn_norm, held.mid_TD);
 }

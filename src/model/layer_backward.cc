@@ -20,7 +20,8 @@ void feed_forward_backward(const LayerPass& pass, const LayerParameters& g, Laye
     const Lease d_product_TF = ctx.take("d swiglu", {T, F});
     {
       const Lease product_TF = ctx.take("swiglu", {T, F});
-      ops::swiglu_forward(ctx.stream(), {held.gate_TF, held.up_TF, product_TF});
+      ops::swiglu_forward(ctx.stream(),
+                          {held.gate_TF, held.up_TF, product_TF, activation_of(ctx.config)});
       const WideInput wide = wide_input(pass, Input::kProduct, product_TF);
       const OutputGradient d_out(ctx, wide.view, w.down, w.down_bias, w.ffn_norm, g.ffn_norm,
                                  dx_TD);
@@ -28,8 +29,8 @@ void feed_forward_backward(const LayerPass& pass, const LayerParameters& g, Laye
       d_product.add(projection::kDown, d_out);
       d_product.finish();
     }
-    ops::swiglu_backward(ctx.stream(),
-                         {d_product_TF, held.gate_TF, held.up_TF, held.gate_TF, held.up_TF});
+    ops::swiglu_backward(ctx.stream(), {d_product_TF, held.gate_TF, held.up_TF, held.gate_TF,
+                                        held.up_TF, activation_of(ctx.config)});
   }
   const Lease dh_TD = ctx.take("d normed mid", dx_TD.shape());
   {

@@ -5,8 +5,14 @@
 #pragma once
 
 #include "model/chunk.h"
+#include "ops/swiglu.h"
 
 namespace longstride {
+
+// Of the gate.
+inline ops::Activation activation_of(const ModelConfig& config) {
+  return config.gelu ? ops::Activation::kTanhGelu : ops::Activation::kSilu;
+}
 
 // next = x + norm(next).
 void add_normed(const ChunkContext& ctx, ConstView norm, ConstView x_TD, View next_TD);

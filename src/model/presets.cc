@@ -108,6 +108,28 @@ Json olmo2_7b() {
                {"rope_theta", 500000.0}});
 }
 
+// The text models; those of 4B and more are published together with an image model.
+Json gemma3(const Sizes& s, std::int64_t window, bool scaled) {
+  Json json = with(base("gemma3_text", "Gemma3ForCausalLM", "bfloat16", s),
+                   {{"attention_bias", false},
+                    {"attn_logit_softcapping", nullptr},
+                    {"bos_token_id", 2},
+                    {"eos_token_id", 1},
+                    {"final_logit_softcapping", nullptr},
+                    {"head_dim", 256},
+                    {"hidden_activation", "gelu_pytorch_tanh"},
+                    {"pad_token_id", 0},
+                    {"query_pre_attn_scalar", 256},
+                    {"rope_local_base_freq", 10000.0},
+                    {"rope_scaling", nullptr},
+                    {"sliding_window", window},
+                    {"sliding_window_pattern", 6},
+                    {"tie_word_embeddings", true}});
+  json.erase("hidden_act");
+  if (scaled) json["rope_scaling"] = {{"factor", 8.0}, {"rope_type", "linear"}};
+  return json;
+}
+
 // The tiny presets together cover every feature: biases, tied and separate heads, an explicit head
 // size, scaled positions, a window. Their vocabulary holds all bytes and some special tokens.
 constexpr Sizes kTiny{64, 2, 4, 2, 160, 320, 131072};
@@ -152,6 +174,20 @@ Json tiny_phi3() {
 
 Json tiny_olmo2() {
   return tiny("olmo2", "Olmo2ForCausalLM", {{"attention_bias", false}, {"rope_theta", 500000.0}});
+}
+
+Json tiny_gemma3() {
+  Json json = tiny("gemma3_text", "Gemma3ForCausalLM",
+                   {{"head_dim", 32},
+                    {"hidden_activation", "gelu_pytorch_tanh"},
+                    {"query_pre_attn_scalar", 24},
+                    {"rope_local_base_freq", 10000.0},
+                    {"rope_scaling", {{"factor", 8.0}, {"rope_type", "linear"}}},
+                    {"sliding_window", 64},
+                    {"sliding_window_pattern", 2},
+                    {"tie_word_embeddings", true}});
+  json.erase("hidden_act");
+  return json;
 }
 
 Json bench_cpu() {
@@ -216,12 +252,25 @@ const std::vector<Preset>& presets() {
       {"mistral-7b", mistral_7b},
       {"phi-4", phi4},
       {"olmo2-7b", olmo2_7b},
+      {"gemma3-1b",
+       [] {
+         return gemma3({1152, 26, 4, 1, 6912, 262144, 32768}, 512, false);
+       }},
+      {"gemma3-4b",
+       [] {
+         return gemma3({2560, 34, 8, 4, 10240, 262208, 131072}, 1024, true);
+       }},
+      {"gemma3-12b",
+       [] {
+         return gemma3({3840, 48, 16, 8, 15360, 262208, 131072}, 1024, true);
+       }},
       {"tiny-qwen2", tiny_qwen2},
       {"tiny-qwen3", tiny_qwen3},
       {"tiny-llama", tiny_llama},
       {"tiny-mistral", tiny_mistral},
       {"tiny-phi3", tiny_phi3},
       {"tiny-olmo2", tiny_olmo2},
+      {"tiny-gemma3", tiny_gemma3},
       {"bench-cpu", bench_cpu},
   };
   return all;
@@ -234,6 +283,9 @@ Json with_window(const Json& json, std::string_view name, std::int64_t window) {
   if (type == "qwen2" || type == "qwen3")
     return with(
         json, {{"use_sliding_window", true}, {"sliding_window", window}, {"max_window_layers", 0}});
+  if (type == "gemma3_text")
+    throw Error(fmt::format("preset {} has windows of its own, in some of its layers", name),
+                "leave the window out");
   throw Error(fmt::format("preset {} is a {} model, and those have no windows", name, type),
               "choose a preset of Qwen, Mistral or Phi, or leave the window out");
 }

@@ -98,16 +98,21 @@ Json rope_object_of(RopeType type, const RopeConfig& own, const Json& source) {
 // Both styles, so that every version of transformers reads the same.
 void write_rope(const RopeConfig& rope, const RopeConfig& own, Json& raw) {
   const Json source = rope_object(raw);
+  const bool of_layers = has_own_of_layers(raw);
   const bool newer = raw.contains("rope_parameters") && raw["rope_parameters"].is_object() &&
                      !raw["rope_parameters"].empty();
   Json object = rope_object_of(rope.type, own, source);
   if (newer || source.contains("rope_theta")) set_number(object, "rope_theta", rope.theta);
-  set_number(raw, "rope_theta", rope.theta);
+  if (!of_layers) set_number(raw, "rope_theta", rope.theta);
   if (rope.type != RopeType::kDefault) set_number(object, "factor", rope.factor);
   if (has_original(rope.type)) {
     // Where it also stands outside, that one wins.
     set_number(object, kOriginal, rope.original_positions);
     if (raw.contains(kOriginal)) set_number(raw, kOriginal, rope.original_positions);
+  }
+  if (of_layers) {
+    raw["rope_parameters"]["full_attention"] = object;
+    return;
   }
   if (newer) raw["rope_parameters"] = object;
   if (rope.type != RopeType::kDefault)

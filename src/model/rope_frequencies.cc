@@ -63,16 +63,15 @@ double yarn_attention_factor(const RopeConfig& rope) {
 
 }  // namespace
 
-RopeFrequencies rope_frequencies(const ModelConfig& config) {
-  LS_CHECK(config.head_size > 0 && config.head_size % 2 == 0, "head size {}", config.head_size);
-  const RopeConfig& rope = config.rope;
+RopeFrequencies rope_frequencies(const RopeConfig& rope, std::int64_t head_size) {
+  LS_CHECK(head_size > 0 && head_size % 2 == 0, "head size {}", head_size);
   const bool is_yarn = rope.type == RopeType::kYarn;
-  const YarnRamp ramp = is_yarn ? yarn_ramp(rope, config.head_size) : YarnRamp{};
+  const YarnRamp ramp = is_yarn ? yarn_ramp(rope, head_size) : YarnRamp{};
   RopeFrequencies result;
   result.attention_factor = is_yarn ? yarn_attention_factor(rope) : 1.0;
-  for (std::int64_t pair = 0; pair < config.head_size / 2; ++pair) {
-    const double f = 1.0 / std::pow(rope.theta, static_cast<double>(2 * pair) /
-                                                    static_cast<double>(config.head_size));
+  for (std::int64_t pair = 0; pair < head_size / 2; ++pair) {
+    const double f =
+        1.0 / std::pow(rope.theta, static_cast<double>(2 * pair) / static_cast<double>(head_size));
     switch (rope.type) {
       case RopeType::kDefault:
         result.frequencies.push_back(f);
@@ -89,6 +88,10 @@ RopeFrequencies rope_frequencies(const ModelConfig& config) {
     }
   }
   return result;
+}
+
+RopeFrequencies rope_frequencies(const ModelConfig& config) {
+  return rope_frequencies(config.rope, config.head_size);
 }
 
 }  // namespace longstride

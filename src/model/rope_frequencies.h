@@ -13,6 +13,8 @@ struct RopeFrequencies {
   double attention_factor = 1.0;    // multiplies cos and sin (yarn; 1 otherwise)
 };
 
+RopeFrequencies rope_frequencies(const RopeConfig& rope, std::int64_t head_size);
+// Of layers that have no others.
 RopeFrequencies rope_frequencies(const ModelConfig& config);
 
 }  // namespace longstride

@@ -25,6 +25,7 @@ OrderedJson shapes_of(const ModelConfig& c, const NumericsRecord& r, std::int64_
           {"vocabulary", c.vocabulary},
           {"qk_norm", c.qk_norm},
           {"output_norms", c.output_norms},
+          {"two_ropes", c.local_rope.has_value()},
           {"windows", c.windows},
           {"sparse", to_json(r.sparse)},
           {"compute", word_of(r.compute)},

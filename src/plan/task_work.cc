@@ -60,7 +60,8 @@ TaskWork TaskCounter::count(const Task& task) const {
   const double T = real(layout_.chunk_size(task.chunk));
   switch (task.kind) {
     case TaskKind::kEmbed:
-      work.memory = kF32 * T * real(config_.head_size);  // RoPE tables
+      // RoPE tables.
+      work.memory = kF32 * T * real(config_.head_size) * (config_.local_rope ? 2 : 1);
       if (task.output) work.memory += 2 * bytes_ * T * D_;
       break;
     case TaskKind::kLayerForward:

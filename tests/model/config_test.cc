@@ -94,6 +94,85 @@ TEST(Config, Olmo2) {
   EXPECT_FALSE(parse("qwen3").wide_qk_norm || parse("qwen3").output_norms);
 }
 
+TEST(Config, Gemma3) {
+  Json json =
+      config_json("gemma3_text", {{"architectures", {"Gemma3ForCausalLM"}},
+                                  {"num_hidden_layers", 7},
+                                  {"attn_logit_softcapping", nullptr},
+                                  {"final_logit_softcapping", nullptr},
+                                  {"rope_scaling", {{"rope_type", "linear"}, {"factor", 8.0}}},
+                                  {"sliding_window", 512}});
+  json.erase("tie_word_embeddings");
+  const ModelConfig gemma = parse_config(json, "config.json");
+  EXPECT_EQ(gemma.architecture, Architecture::kGemma3);
+  EXPECT_TRUE(gemma.qk_norm && gemma.input_norms && gemma.output_norms && gemma.gelu);
+  EXPECT_TRUE(gemma.scaled_embedding && gemma.tied_embeddings);
+  EXPECT_FALSE(gemma.wide_qk_norm || gemma.qkv_bias || gemma.fused_files);
+  EXPECT_EQ(gemma.norm_offset, 1);
+  EXPECT_EQ(gemma.head_size, 256);
+  EXPECT_EQ(gemma.windows, (std::vector<std::int64_t>{512, 512, 512, 512, 512, 0, 512}));
+  EXPECT_EQ(gemma.rope.theta, 1e6);  // transformers' defaults
+  EXPECT_EQ(gemma.rope.type, RopeType::kLinear);
+  EXPECT_EQ(gemma.rope.factor, 8);
+  EXPECT_EQ(gemma.local_rope->theta, 1e4);
+  EXPECT_EQ(gemma.local_rope->type, RopeType::kDefault);
+  EXPECT_TRUE(is_local(gemma, 0));
+  EXPECT_FALSE(is_local(gemma, 5));
+  EXPECT_EQ(attention_scale(gemma), 1.0f / 16);
+  EXPECT_EQ(attention_scale(parse("gemma3_text", {{"query_pre_attn_scalar", 64}})), 0.125f);
+  EXPECT_EQ(embedding_scale(gemma, DType::kF32), 8.0f);
+  ModelConfig wide = gemma;
+  wide.hidden_size = 2560;
+  EXPECT_NEAR(embedding_scale(wide, DType::kF32), 50.5964432, 1e-5);
+  EXPECT_EQ(embedding_scale(wide, DType::kBF16), 50.5f);
+  EXPECT_EQ(embedding_scale(parse("llama"), DType::kBF16), 1.0f);
+}
+
+TEST(Config, Gemma3InTheNewStyle) {
+  const Json ropes = {
+      {"full_attention", {{"rope_type", "linear"}, {"rope_theta", 5e5}, {"factor", 2}}},
+      {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 2e4}}}};
+  const Json types = {"full_attention", "sliding_attention", "sliding_attention", "full_attention"};
+  const ModelConfig gemma =
+      parse("gemma3_text", {{"rope_parameters", ropes}, {"layer_types", types}});
+  EXPECT_EQ(gemma.windows, (std::vector<std::int64_t>{0, 4096, 4096, 0}));
+  EXPECT_EQ(gemma.rope.theta, 5e5);
+  EXPECT_EQ(gemma.rope.factor, 2);
+  EXPECT_EQ(gemma.local_rope->theta, 2e4);
+  expect_error(
+      [&] {
+        parse("llama", {{"rope_parameters", ropes}});
+      },
+      {"rope_parameters.full_attention gives a kind of layer"});
+  expect_error(
+      [&] {
+        parse("gemma3_text", {{"rope_parameters", {{"rope_type", "default"}}}});
+      },
+      {"rope_parameters.full_attention is missing"});
+  expect_error(
+      [&] {
+        parse("gemma3_text", {{"rope_parameters", ropes}, {"rope_scaling", {{"type", "linear"}}}});
+      },
+      {"rope_scaling and rope_parameters are both given"});
+}
+
+TEST(Config, Gemma3VariantsThatAreRefused) {
+  const auto refused = [](const Json& changes, std::initializer_list<std::string> parts) {
+    expect_error([&] { parse("gemma3_text", changes); }, parts);
+  };
+  refused({{"attn_logit_softcapping", 50.0}}, {"attn_logit_softcapping is 50", "soft caps"});
+  refused({{"final_logit_softcapping", 30.0}}, {"final_logit_softcapping is 30", "soft caps"});
+  refused({{"use_bidirectional_attention", true}}, {"use_bidirectional_attention", "later tokens"});
+  refused({{"hidden_activation", "silu"}}, {"hidden_activation \"silu\" is not supported"});
+  refused({{"sliding_window", nullptr}}, {"sliding_window is null"});
+  refused({{"query_pre_attn_scalar", 0}}, {"query_pre_attn_scalar is 0", "above 0"});
+  refused({{"vision_config", {{"a", 1}}}}, {"vision_config", "only text"});
+  expect_error([] { parse("gemma3"); },
+               {"model_type \"gemma3\" is a model of images and text", "Gemma3ForCausalLM"});
+  // Elsewhere another scale of attention is still refused.
+  expect_error([] { parse("llama", {{"query_pre_attn_scalar", 64}}); }, {"query_pre_attn_scalar"});
+}
+
 TEST(Config, HeadSizeOfItsOwn) {
   EXPECT_EQ(parse("llama", {{"head_dim", 48}}).head_size, 48);
   EXPECT_EQ(parse("llama", {{"head_dim", nullptr}}).head_size, 16);

@@ -18,7 +18,8 @@ TEST(Presets, HaveThePublishedNumberOfParameters) {
       {"qwen3-14b", 14'768'307'200},   {"qwen3-32b", 32'762'123'264},
       {"llama-3.1-8b", 8'030'261'248}, {"llama-3.3-70b", 70'553'706'496},
       {"mistral-7b", 7'241'732'096},   {"phi-4", 14'659'507'200},
-      {"olmo2-7b", 7'298'617'344},
+      {"olmo2-7b", 7'298'617'344},     {"gemma3-1b", 999'885'952},
+      {"gemma3-4b", 3'880'263'168},  // without the image model
   };
   for (const auto& [name, count] : published)
     EXPECT_EQ(parameter_count(find_preset(name)), count) << name;
@@ -52,8 +53,8 @@ TEST(Presets, ShapesThatOthersRelyOn) {
   EXPECT_EQ(find_preset("mistral-7b").windows, std::vector<std::int64_t>(32, 4096));
   EXPECT_EQ(find_preset("llama-3.1-8b").rope.type, RopeType::kLlama3);
   EXPECT_TRUE(find_preset("qwen2.5-0.5b").tied_embeddings);
-  for (const char* name :
-       {"tiny-qwen2", "tiny-qwen3", "tiny-llama", "tiny-mistral", "tiny-phi3", "tiny-olmo2"}) {
+  for (const char* name : {"tiny-qwen2", "tiny-qwen3", "tiny-llama", "tiny-mistral", "tiny-phi3",
+                           "tiny-olmo2", "tiny-gemma3"}) {
     EXPECT_EQ(find_preset(name).hidden_size, 64);
     EXPECT_EQ(find_preset(name).layers, 2);
   }
@@ -74,6 +75,7 @@ TEST(Presets, AWindowForEveryLayer) {
     EXPECT_EQ(parse_config(config.raw, "again").windows, config.windows) << name;
   }
   EXPECT_THROW(find_preset("tiny-llama", 1000), Error);
+  EXPECT_THROW(find_preset("tiny-gemma3", 1000), Error);
 }
 
 }  // namespace

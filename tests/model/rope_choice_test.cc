@@ -213,5 +213,38 @@ TEST(RopeChoice, Refusals) {
           {"model.rope_original_positions is 0", "at least 1"});
 }
 
+// Layers with a window keep theirs.
+TEST(RopeChoice, OfLayersWithoutAWindow) {
+  const Json local = {{"rope_type", "default"}, {"rope_theta", 2e4}};
+  const Json newer = {{"rope_parameters",
+                       {{"full_attention", {{"rope_type", "default"}, {"rope_theta", 5e5}}},
+                        {"sliding_attention", local}}}};
+  const Json older = {{"rope_theta", 5e5}, {"rope_local_base_freq", 2e4}};
+  for (const Json& changes : {newer, older}) {
+    const Json source = config_json("gemma3_text", changes);
+    ModelConfig config = parse_config(source, "config.json");
+    apply_rope({.type = "linear", .factor = 4}, rope_keys(), 16384, "config.json", config);
+    EXPECT_EQ(config.rope.theta, 5e5);
+    EXPECT_EQ(config.rope.factor, 4);
+    EXPECT_EQ(config.local_rope->theta, 2e4);
+    EXPECT_EQ(config.max_positions, 16384);
+    expect_written(config, source);
+    EXPECT_EQ(parse_config(config.raw, "written").local_rope->theta, 2e4);
+    if (config.raw.contains("rope_parameters")) {
+      EXPECT_EQ(config.raw["rope_parameters"]["sliding_attention"], local);
+      EXPECT_FALSE(config.raw.contains("rope_scaling") || config.raw.contains("rope_theta"));
+    }
+  }
+}
+
+TEST(RopeChoice, TypesThatAFamilyDoesNotHave) {
+  ModelConfig phi = find_preset("tiny-phi3");
+  expect_error(
+      [&] { apply_rope({.type = "yarn", .factor = 4}, rope_keys(), 4096, "config.json", phi); },
+      {"model.rope_type is yarn", "phi3", "model.rope_theta"});
+  apply_rope({.theta = 5e6}, rope_keys(), 4096, "config.json", phi);
+  EXPECT_EQ(phi.rope.theta, 5e6);
+}
+
 }  // namespace
 }  // namespace longstride

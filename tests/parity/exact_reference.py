@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 
 
-def rope_frequencies(config):
+def rope_frequencies(config, layer_type=None):
     """Frequencies (float64, one per pair) and the factor on cos and sin, by the formulas of transformers."""
-    p = config.rope_parameters
+    p = config.rope_parameters if layer_type is None else config.rope_parameters[layer_type]
     kind, base, factor = p["rope_type"], float(p["rope_theta"]), p.get("factor")
     dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     exponent = torch.arange(0, dim, 2, dtype=torch.float64) / dim
@@ -53,6 +53,10 @@ def rope_frequencies(config):
     return f / factor * ramp + f * (1 - ramp), attention
 
 
+def _exact_gemma_norm(self, x):
+    return (1 + self.weight) * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps))
+
+
 def _exact_norm(self, x):
     return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon))
 
@@ -65,19 +69,38 @@ def _exact_rotary(self, x, position_ids):
     return angles.cos() * self.exact_factor, angles.sin() * self.exact_factor
 
 
+def _exact_rotary_of(self, x, position_ids, layer_type):
+    frequencies, factor = self.exact_of[layer_type]
+    angles = position_ids[..., None].double() * frequencies
+    angles = torch.cat((angles, angles), dim=-1)
+    return angles.cos() * factor, angles.sin() * factor
+
+
+def _make_rotary_exact(rotary, config):
+    if not hasattr(rotary, "layer_types"):
+        frequencies, factor = rope_frequencies(config)
+        torch.testing.assert_close(rotary.inv_freq.double(), frequencies, rtol=2e-6, atol=0)
+        assert abs(rotary.attention_scaling - factor) < 1e-12, (rotary.attention_scaling, factor)
+        rotary.exact_frequencies, rotary.exact_factor = frequencies, factor
+        rotary.forward = types.MethodType(_exact_rotary, rotary)
+        return
+    rotary.exact_of = {}  # Gemma 3: kinds of layers have their own
+    for kind in rotary.layer_types:
+        frequencies, factor = rotary.exact_of[kind] = rope_frequencies(config, kind)
+        torch.testing.assert_close(getattr(rotary, f"{kind}_inv_freq").double(), frequencies, rtol=2e-6, atol=0)
+        assert abs(getattr(rotary, f"{kind}_attention_scaling") - factor) < 1e-12, kind
+    rotary.forward = types.MethodType(_exact_rotary_of, rotary)
+
+
 def make_exact(model):
     """Turns `model` into one that computes in float64 throughout. It must use sdpa attention."""
     assert model.config._attn_implementation == "sdpa"
     for module in model.modules():
         if type(module).__name__.endswith("RMSNorm"):
-            module.forward = types.MethodType(_exact_norm, module)
-    rotary = model.model.rotary_emb
-    frequencies, factor = rope_frequencies(model.config)
-    torch.testing.assert_close(rotary.inv_freq.double(), frequencies, rtol=2e-6, atol=0)
-    assert abs(rotary.attention_scaling - factor) < 1e-12, (rotary.attention_scaling, factor)
+            gemma = type(module).__name__.startswith("Gemma")
+            module.forward = types.MethodType(_exact_gemma_norm if gemma else _exact_norm, module)
+    _make_rotary_exact(model.model.rotary_emb, model.config)
     model.double()
-    rotary.exact_frequencies, rotary.exact_factor = frequencies, factor
-    rotary.forward = types.MethodType(_exact_rotary, rotary)
     assert all(p.dtype == torch.float64 for p in model.parameters())
     return model
 

@@ -32,16 +32,22 @@ FAMILIES = {
     "Mistral": {"sliding_window": 300},
     "Phi3": {"pad_token_id": None, "bos_token_id": None, "eos_token_id": None},
     "Olmo2": {"num_key_value_heads": 8},
+    "Gemma3": {"head_dim": 64, "query_pre_attn_scalar": 64, "sliding_window": 300, "pad_token_id": None,
+               "layer_types": ["sliding_attention"] * 3 + ["full_attention"]},
+    "Gemma3 of head size 256": {"head_dim": 256, "query_pre_attn_scalar": 256, "sliding_window": 300, "pad_token_id": None,
+                                "num_attention_heads": 4, "layer_types": ["sliding_attention"] * 3 + ["full_attention"]},
 }
 
 
 def make_model(family, seed):
     torch.manual_seed(seed)
-    config = getattr(transformers, family + "Config")(**{**SHAPE, **FAMILIES[family]}, tie_word_embeddings=False)
-    model = getattr(transformers, family + "ForCausalLM")(config)
+    name = family.split()[0]
+    config = getattr(transformers, name + ("TextConfig" if name == "Gemma3" else "Config"))(**{**SHAPE, **FAMILIES[family]}, tie_word_embeddings=False)
+    model = getattr(transformers, name + "ForCausalLM")(config)
     with torch.no_grad():
-        for name, p in model.named_parameters():
-            p.copy_(1 + 0.1 * torch.randn_like(p) if "norm" in name else 0.05 * torch.randn_like(p))
+        for tensor, p in model.named_parameters():
+            one = 0 if family.startswith("Gemma3") else 1
+            p.copy_(one + 0.1 * torch.randn_like(p) if "norm" in tensor else 0.05 * torch.randn_like(p))
     return model.to(torch.bfloat16)
 
 
@@ -70,7 +76,7 @@ def use_masks(model, masks):
 
 def torch_gradients(family, folder, tokens, dtype, masks=()):
     # Loaded in its type: Module.to would round the RoPE frequencies too.
-    model = getattr(transformers, family + "ForCausalLM").from_pretrained(
+    model = getattr(transformers, family.split()[0] + "ForCausalLM").from_pretrained(
         folder / "model", dtype=dtype, attn_implementation="sdpa").cuda().train()
     use_masks(model, masks)
     logits = model(input_ids=tokens[None].cuda(), use_cache=False).logits[0, :-1].float()
@@ -115,7 +121,7 @@ def check(family, sparse=False):
             theirs.append(worst(torch_gradients(family, folder, tokens, torch.bfloat16, masks)[1], reference))
     mean = [sum(e for e, _ in errors) / len(errors) for errors in (ours, theirs)]
     good = max(plain) < 1e-4 and mean[0] <= 1.2 * mean[1]
-    print(f"{family + (' sparse' if sparse else ''):14s} fp32 {max(plain):.1e}   bf16 {mean[0]:.4f} ({ours[0][1]}) against "
+    print(f"{family + (' sparse' if sparse else ''):24s} fp32 {max(plain):.1e}   bf16 {mean[0]:.4f} ({ours[0][1]}) against "
           f"PyTorch's {mean[1]:.4f} ({theirs[0][1]}): {mean[0] / mean[1]:.2f}   {'ok' if good else 'FAILED'}", flush=True)
     return good
 

@@ -98,6 +98,36 @@ case("phi3-window", "phi3", {"num_key_value_heads": 1, "sliding_window": 33}, ol
 case("olmo2", "olmo2", {})
 case("olmo2-bias-tied", "olmo2", {"attention_bias": True, "tie_word_embeddings": True, "num_key_value_heads": 4},
      old=old_style(rope_scaling=None))
+GEMMA_ROPE = {"full_attention": {"rope_type": "linear", "rope_theta": 100000.0, "factor": 8.0},
+              "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0}}
+GEMMA = {"head_dim": 12, "query_pre_attn_scalar": 20, "sliding_window": 24, "tie_word_embeddings": True,
+         "rope_parameters": GEMMA_ROPE}
+
+
+def old_gemma(config):
+    """As published: one rope_scaling, two thetas, and a pattern instead of the list of layers."""
+    ropes = config.pop("rope_parameters")
+    config["rope_theta"] = ropes["full_attention"].pop("rope_theta")
+    config["rope_local_base_freq"] = ropes["sliding_attention"]["rope_theta"]
+    config["rope_scaling"] = ropes["full_attention"]
+    config["torch_dtype"] = config.pop("dtype")
+    config["sliding_window_pattern"] = 2
+    for key in ("layer_types", "_sliding_window_pattern"):
+        config.pop(key, None)
+    return config
+
+
+case("gemma3", "gemma3_text", {**GEMMA, "num_hidden_layers": 3,
+                               "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
+     matters={"query_pre_attn_scalar": 12})
+case("gemma3-old-config", "gemma3_text", {**GEMMA, "layer_types": ["sliding_attention", "full_attention"]}, old=old_gemma,
+     matters={"rope_parameters": {"full_attention": THETA, "sliding_attention": THETA}})
+case("gemma3-head-256", "gemma3_text", {**GEMMA, **WIDE, "hidden_size": 16, "head_dim": 256, "query_pre_attn_scalar": 256,
+                                        "layer_types": ["sliding_attention", "full_attention"]},
+     matters={"sliding_window": 512})
+case("gemma3-packed", "gemma3_text", {**GEMMA, "attention_bias": True, "tie_word_embeddings": False, "sliding_window": 30,
+                                      "layer_types": ["sliding_attention", "full_attention"]},
+     tokens=300, documents=[128, 1, 119, 52], dtype=torch.bfloat16, matters={"sliding_window": 512})
 case("llama-head-8", "llama", {"head_dim": 8, "num_attention_heads": 2, "num_key_value_heads": 1})
 case("llama-head-16", "llama", {"head_dim": 16, "num_key_value_heads": 2})
 case("llama-head-64", "llama", {"head_dim": 64, **WIDE, "num_hidden_layers": 1})
@@ -134,7 +164,7 @@ def random_weights(model, generator):
     for name, p in model.named_parameters():
         noise = torch.randn(p.shape, generator=generator)
         if "norm" in name:
-            value = 1 + 0.25 * noise
+            value = 0.25 * noise + (0 if model.config.model_type == "gemma3_text" else 1)
         elif name.endswith("bias"):
             value = 0.25 * noise
         elif "embed_tokens" in name:
@@ -148,7 +178,8 @@ def random_weights(model, generator):
 def config_class(architecture):
     return {"llama": transformers.LlamaConfig, "mistral": transformers.MistralConfig,
             "qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config,
-            "phi3": transformers.Phi3Config, "olmo2": transformers.Olmo2Config}[architecture]
+            "phi3": transformers.Phi3Config, "olmo2": transformers.Olmo2Config,
+            "gemma3_text": transformers.Gemma3TextConfig}[architecture]
 
 
 def write_model(directory, architecture, fields, other, generator):
@@ -168,7 +199,8 @@ def load(directory, attention, **override):
     """The model as transformers reads the directory, weights as float32."""
     config = transformers.AutoConfig.from_pretrained(directory)
     if override:  # by way of the class, which derives other fields from these
-        fields = {k: v for k, v in config.to_dict().items() if k not in ("layer_types", "rope_parameters", "model_type")}
+        derived = ("rope_parameters", "model_type") + (() if config.model_type == "gemma3_text" else ("layer_types",))
+        fields = {k: v for k, v in config.to_dict().items() if k not in derived}
         config = type(config)(**{**fields, "rope_parameters": dict(config.rope_parameters), **override})
     return transformers.AutoModelForCausalLM.from_pretrained(
         directory, config=config, dtype=torch.float32, attn_implementation=attention)

@@ -117,6 +117,7 @@ TEST(RopeSettings, GiveWhatTransformersComputes) {
       {"rope-llama3", {.type = "llama3", .factor = 8, .original_positions = 64}},
       {"rope-llama3-old", {.type = "llama3", .theta = 500, .factor = 8, .original_positions = 64}},
       {"rope-yarn", {.type = "yarn", .factor = 4, .original_positions = 64}},
+      {"gemma3-old-config", {.type = "linear", .theta = 1e5, .factor = 8}},
       {"qwen2-old-yarn", {.type = "yarn", .theta = 10000, .factor = 4, .original_positions = 64}}};
   for (const auto& [name, choice] : cases) {
     SCOPED_TRACE(name);

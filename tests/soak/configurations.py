@@ -5,7 +5,7 @@ import os
 import shutil
 
 FIXTURES = ["bf16", "f16", "sharded", "qwen2-tied", "packed-window", "llama-biases", "qwen3-bias-window", "mistral-window",
-            "phi3-window", "olmo2-bias-tied"]
+            "phi3-window", "olmo2-bias-tied", "gemma3-packed"]
 OUT = "out"
 
 
@@ -72,9 +72,10 @@ class Configuration:
             s["model.path"] = "model"
             with open(os.path.join(self.fixture, "config.json"), encoding="utf-8") as file:
                 return json.load(file)["vocab_size"]
-        s["model.preset"] = random.choice(["tiny-llama", "tiny-qwen2", "tiny-qwen3", "tiny-mistral", "tiny-phi3", "tiny-olmo2"])
+        s["model.preset"] = random.choice(["tiny-llama", "tiny-qwen2", "tiny-qwen3", "tiny-mistral", "tiny-phi3",
+                                           "tiny-olmo2", "tiny-gemma3"])
         s["model.dtype"] = random.choice(["f32", "f32", "bf16", "f16"])
-        if s["model.preset"] != "tiny-llama" and random.random() < 0.4:
+        if s["model.preset"] not in ("tiny-llama", "tiny-olmo2", "tiny-gemma3") and random.random() < 0.4:
             s["model.window"] = random.choice([16, 33, 64])
         return 320
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <numbers>
 #include <string>
 #include <vector>
 
@@ -65,8 +66,8 @@ class Tape {
     return y;
   }
 
-  // Normalises each group of w->value.size() columns.
-  Node rms_norm(Node x, Node w, double eps) {
+  // Normalises each group of w->value.size() columns; the factors are offset + w.
+  Node rms_norm(Node x, Node w, double eps, double offset = 0) {
     const auto n = static_cast<std::int64_t>(w->value.size()), groups = x->cols / n;
     Node y = make(x->rows, x->cols);
     for (std::int64_t r = 0; r < x->rows * groups; ++r) {
@@ -74,7 +75,7 @@ class Tape {
       for (std::int64_t i = 0; i < n; ++i)
         y->value[static_cast<std::size_t>(r * n + i)] =
             x->value[static_cast<std::size_t>(r * n + i)] * s *
-            w->value[static_cast<std::size_t>(i)];
+            (offset + w->value[static_cast<std::size_t>(i)]);
     }
     back_.push_back([=] {
       for (std::int64_t r = 0; r < x->rows * groups; ++r) {
@@ -83,11 +84,11 @@ class Tape {
         const double s = scale_of(xr, n, eps);
         double dot = 0;
         for (std::int64_t i = 0; i < n; ++i)
-          dot += dy[i] * w->value[static_cast<std::size_t>(i)] * xr[i];
+          dot += dy[i] * (offset + w->value[static_cast<std::size_t>(i)]) * xr[i];
         for (std::int64_t i = 0; i < n; ++i) {
           w->grad[static_cast<std::size_t>(i)] += dy[i] * xr[i] * s;
           x->grad[static_cast<std::size_t>(r * n + i)] +=
-              s * dy[i] * w->value[static_cast<std::size_t>(i)] -
+              s * dy[i] * (offset + w->value[static_cast<std::size_t>(i)]) -
               s * s * s * xr[i] * dot / static_cast<double>(n);
         }
       }
@@ -119,13 +120,12 @@ class Tape {
   }
 
   // Query t attends to key s if first_visible[t] <= s <= t, and it is not hidden.
-  Node attention(Node q, Node k, Node v, std::int64_t heads, std::int64_t kv_heads,
+  Node attention(Node q, Node k, Node v, std::int64_t heads, std::int64_t kv_heads, double scale,
                  const std::vector<std::int64_t>& first_visible,
                  const std::function<bool(std::int64_t t, std::int64_t s)>& hidden) {
     const std::int64_t T = q->rows, C = q->cols / heads, group = heads / kv_heads;
     Node y = make(T, q->cols);
     auto weights = std::make_shared<std::vector<double>>(static_cast<std::size_t>(heads * T * T));
-    const double scale = 1.0 / std::sqrt(static_cast<double>(C));
     for (std::int64_t h = 0; h < heads; ++h)
       for (std::int64_t t = 0; t < T; ++t) {
         double* p = &(*weights)[static_cast<std::size_t>((h * T + t) * T)];
@@ -168,30 +168,32 @@ class Tape {
     return y;
   }
 
-  Node swiglu(Node gate, Node up) {
+  // x * sigmoid(z): of silu z = x; of gelu, in its tanh form, z = 2 sqrt(2/pi) (x + 0.044715 x^3).
+  Node swiglu(Node gate, Node up, bool gelu) {
     Node y = make(gate->rows, gate->cols);
-    const auto sigmoid = [](double x) { return 1.0 / (1.0 + std::exp(-x)); };
+    const double a = gelu ? 2 * std::sqrt(2 / std::numbers::pi) : 1, b = gelu ? 0.044715 * a : 0;
+    const auto sigmoid = [=](double x) { return 1.0 / (1.0 + std::exp(-(a * x + b * x * x * x))); };
     for (std::size_t i = 0; i < y->value.size(); ++i)
       y->value[i] = gate->value[i] * sigmoid(gate->value[i]) * up->value[i];
     back_.push_back([=] {
       for (std::size_t i = 0; i < y->value.size(); ++i) {
         const double g = gate->value[i], s = sigmoid(g);
-        gate->grad[i] += y->grad[i] * up->value[i] * (s + g * s * (1 - s));
+        gate->grad[i] += y->grad[i] * up->value[i] * (s + g * s * (1 - s) * (a + 3 * b * g * g));
         up->grad[i] += y->grad[i] * g * s;
       }
     });
     return y;
   }
 
-  Node embedding(Node table, const std::vector<std::int32_t>& tokens) {
+  Node embedding(Node table, const std::vector<std::int32_t>& tokens, double scale) {
     Node y = make(static_cast<std::int64_t>(tokens.size()), table->cols);
     for (std::int64_t t = 0; t < y->rows; ++t)
       for (std::int64_t i = 0; i < y->cols; ++i)
-        y->at(t, i) = table->at(tokens[static_cast<std::size_t>(t)], i);
+        y->at(t, i) = scale * table->at(tokens[static_cast<std::size_t>(t)], i);
     back_.push_back([=] {
       for (std::int64_t t = 0; t < y->rows; ++t)
         for (std::int64_t i = 0; i < y->cols; ++i)
-          table->d(tokens[static_cast<std::size_t>(t)], i) += y->d(t, i);
+          table->d(tokens[static_cast<std::size_t>(t)], i) += scale * y->d(t, i);
     });
     return y;
   }
@@ -251,7 +253,10 @@ inline Result run(const ModelConfig& config, const ParameterSet& weights,
   const auto get = [&](const std::string& name) { return p.contains(name) ? p.at(name) : nullptr; };
 
   const auto T = static_cast<std::int64_t>(tokens.size());
-  const RopeFrequencies frequencies = rope_frequencies(config);
+  const RopeFrequencies everywhere = rope_frequencies(config),
+                        local = config.local_rope
+                                    ? rope_frequencies(*config.local_rope, config.head_size)
+                                    : RopeFrequencies{};
   std::vector<std::int64_t> positions, starts;
   for (std::int64_t t = 0, d = 0; t < T; ++t) {
     while (d + 1 < static_cast<std::int64_t>(document_starts.size()) &&
@@ -262,7 +267,9 @@ inline Result run(const ModelConfig& config, const ParameterSet& weights,
   }
 
   Tape tape;
-  Node x = tape.embedding(get("model.embed_tokens.weight"), tokens);
+  Node x = tape.embedding(
+      get("model.embed_tokens.weight"), tokens,
+      config.scaled_embedding ? std::sqrt(static_cast<double>(config.hidden_size)) : 1.0);
   for (std::int64_t l = 0; l < config.layers; ++l) {
     const std::string layer = "model.layers." + std::to_string(l) + ".",
                       attn = layer + "self_attn.", mlp = layer + "mlp.";
@@ -273,16 +280,19 @@ inline Result run(const ModelConfig& config, const ParameterSet& weights,
         first_visible[static_cast<std::size_t>(t)] =
             std::max(first_visible[static_cast<std::size_t>(t)], t - window + 1);
     const auto norm = [&](Node of, const std::string& name, bool present) {
-      return present ? tape.rms_norm(of, get(layer + name + ".weight"), config.rms_eps) : of;
+      return present ? tape.rms_norm(of, get(layer + name + ".weight"), config.rms_eps,
+                                     config.norm_offset)
+                     : of;
     };
     Node h = norm(x, "input_layernorm", config.input_norms);
     Node q = tape.linear(h, get(attn + "q_proj.weight"), get(attn + "q_proj.bias"));
     Node k = tape.linear(h, get(attn + "k_proj.weight"), get(attn + "k_proj.bias"));
     Node v = tape.linear(h, get(attn + "v_proj.weight"), get(attn + "v_proj.bias"));
     if (config.qk_norm) {
-      q = tape.rms_norm(q, get(attn + "q_norm.weight"), config.rms_eps);
-      k = tape.rms_norm(k, get(attn + "k_norm.weight"), config.rms_eps);
+      q = tape.rms_norm(q, get(attn + "q_norm.weight"), config.rms_eps, config.norm_offset);
+      k = tape.rms_norm(k, get(attn + "k_norm.weight"), config.rms_eps, config.norm_offset);
     }
+    const RopeFrequencies& frequencies = is_local(config, l) ? local : everywhere;
     q = tape.rope(q, config.head_size, positions, frequencies);
     k = tape.rope(k, config.head_size, positions, frequencies);
     std::function<bool(std::int64_t, std::int64_t)> hidden;
@@ -297,18 +307,21 @@ inline Result run(const ModelConfig& config, const ParameterSet& weights,
         return s / C != t / C && !selected[static_cast<std::size_t>(t / P)].contains(s / P);
       };
     }
-    Node a = tape.attention(q, k, v, config.query_heads, config.kv_heads, first_visible, hidden);
+    const double scalar = config.attention_scalar > 0 ? config.attention_scalar
+                                                      : static_cast<double>(config.head_size);
+    Node a = tape.attention(q, k, v, config.query_heads, config.kv_heads, 1 / std::sqrt(scalar),
+                            first_visible, hidden);
     a = tape.linear(a, get(attn + "o_proj.weight"), get(attn + "o_proj.bias"));
     x = tape.add(x, norm(a, "post_attention_layernorm", config.output_norms));
     h = norm(x, config.output_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm",
              config.input_norms);
-    Node product =
-        tape.swiglu(tape.linear(h, get(mlp + "gate_proj.weight"), get(mlp + "gate_proj.bias")),
-                    tape.linear(h, get(mlp + "up_proj.weight"), get(mlp + "up_proj.bias")));
+    Node product = tape.swiglu(
+        tape.linear(h, get(mlp + "gate_proj.weight"), get(mlp + "gate_proj.bias")),
+        tape.linear(h, get(mlp + "up_proj.weight"), get(mlp + "up_proj.bias")), config.gelu);
     product = tape.linear(product, get(mlp + "down_proj.weight"), get(mlp + "down_proj.bias"));
     x = tape.add(x, norm(product, "post_feedforward_layernorm", config.output_norms));
   }
-  x = tape.rms_norm(x, get("model.norm.weight"), config.rms_eps);
+  x = tape.rms_norm(x, get("model.norm.weight"), config.rms_eps, config.norm_offset);
   Node head = config.tied_embeddings ? get("model.embed_tokens.weight") : get("lm_head.weight");
   result.loss = tape.cross_entropy(tape.linear(x, head, nullptr), targets);
   tape.backward();

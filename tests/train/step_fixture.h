@@ -43,6 +43,16 @@ inline void fill_sequence(RandomCase& c, Random& random, std::int64_t tokens,
     c.targets.back() = 0;
 }
 
+// What Gemma 3 has besides norms of inputs, outputs, q and k; every second layer is local.
+inline void make_like_gemma3(ModelConfig& m) {
+  m.qk_norm = m.output_norms = m.gelu = m.scaled_embedding = true;
+  m.norm_offset = 1;
+  m.attention_scalar = 1.5 * static_cast<double>(m.head_size);
+  m.local_rope = RopeConfig{.theta = 50};
+  m.local_layers.clear();
+  for (std::int64_t l = 0; l < m.layers; ++l) m.local_layers.push_back(l % 2 == 0);
+}
+
 inline ModelConfig random_config(Random& random) {
   const auto pick = [&](std::initializer_list<std::int64_t> options) {
     return *(options.begin() + random.below(options.size()));
@@ -65,6 +75,10 @@ inline ModelConfig random_config(Random& random) {
   m.max_positions = 1 << 20;
   for (std::int64_t l = 0; l < m.layers; ++l)
     m.windows.push_back(random.below(2) != 0 ? 0 : pick({1, 5, 16, 40, 100}));
+  m.wide_qk_norm = m.qk_norm && random.below(2) != 0;
+  m.output_norms = random.below(3) == 0;
+  m.input_norms = !m.output_norms || random.below(2) != 0;
+  if (random.below(4) == 0) make_like_gemma3(m);
   return m;
 }
 

@@ -10,13 +10,28 @@ namespace {
 
 constexpr std::int64_t kChunk = 32, kPage = 16;
 
-RandomCase small_case(bool qk_norm) {
+// Families whose layers differ in what the backward pass needs.
+enum class Kind : std::uint8_t { kPlain, kHeadNorms, kOutputNorms, kGemma3 };
+constexpr Kind kKinds[] = {Kind::kPlain, Kind::kHeadNorms, Kind::kOutputNorms, Kind::kGemma3};
+const char* name_of(Kind kind) {
+  constexpr const char* kNames[] = {"plain", "head norms", "output norms", "gemma3"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+RandomCase small_case(Kind kind) {
   RandomCase c;
-  Random random(5, qk_norm ? 1 : 0);
+  Random random(5, kind == Kind::kPlain ? 0 : 1);
   c.config = random_config(random);
   c.config.layers = 3;
   c.config.windows = {0, 20, 0};
-  c.config.qk_norm = qk_norm;
+  c.config.local_layers.clear();
+  c.config.local_rope.reset();
+  c.config.gelu = c.config.scaled_embedding = false;
+  c.config.norm_offset = c.config.attention_scalar = 0;
+  c.config.qk_norm = kind != Kind::kPlain;
+  c.config.output_norms = c.config.wide_qk_norm = kind == Kind::kOutputNorms;
+  c.config.input_norms = kind != Kind::kOutputNorms;
+  if (kind == Kind::kGemma3) make_like_gemma3(c.config);
   fill_sequence(c, random, 4 * kChunk + 5, 2, 4);
   return c;
 }
@@ -53,38 +68,41 @@ std::vector<Retention> everywhere(const RandomCase& c, Retention tensors) {
 }
 
 TEST(StepRetention, EverySetAcrossEpisodesGivesTheSameBits) {
-  for (const bool qk_norm : {false, true}) {
-    const RandomCase c = small_case(qk_norm);
+  for (const Kind kind : kKinds) {
+    SCOPED_TRACE(name_of(kind));
+    const RandomCase c = small_case(kind);
     const Outcome want = run(c, {});
     EXPECT_EQ(want.memory.retained, 0);
     for (unsigned bits = 0; bits < 64; ++bits) {
       const Retention tensors = Retention::of_bits(bits);
       const Outcome got = run(c, {.across_episodes = everywhere(c, tensors)});
       EXPECT_EQ(got.losses, want.losses) << bits;
-      EXPECT_TRUE(got.gradients == want.gradients) << bits << (qk_norm ? ", with norms" : "");
+      EXPECT_TRUE(got.gradients == want.gradients) << bits;
       EXPECT_EQ(got.memory.retained > 0, bits > 0);
     }
   }
 }
 
 TEST(StepRetention, EverySetWithinAnEpisodeGivesTheSameBits) {
-  for (const bool qk_norm : {false, true}) {
-    const RandomCase c = small_case(qk_norm);
+  for (const Kind kind : kKinds) {
+    SCOPED_TRACE(name_of(kind));
+    const RandomCase c = small_case(kind);
     const Outcome want = run(c, {});
     for (unsigned bits = 0; bits < 64; ++bits) {
       const Retention tensors = Retention::of_bits(bits);
       if (!tensors.has(Retained::kInput)) continue;
       const Outcome got = run(c, {.keep_chunks = 2, .within_episode = tensors});
       EXPECT_EQ(got.losses, want.losses) << bits;
-      EXPECT_TRUE(got.gradients == want.gradients) << bits << (qk_norm ? ", with norms" : "");
+      EXPECT_TRUE(got.gradients == want.gradients) << bits;
     }
   }
 }
 
 TEST(StepRetention, SetsMayDifferByChunkAndLayer) {
   Random random(9);
-  for (const bool qk_norm : {false, true}) {
-    const RandomCase c = small_case(qk_norm);
+  for (const Kind kind : kKinds) {
+    SCOPED_TRACE(name_of(kind));
+    const RandomCase c = small_case(kind);
     const Outcome want = run(c, {});
     for (int i = 0; i < 40; ++i) {
       StepOptions options;
@@ -101,7 +119,7 @@ TEST(StepRetention, SetsMayDifferByChunkAndLayer) {
 
 TEST(StepRetention, PagesMayBeOffloadedBesides) {
   Random random(10);
-  const RandomCase c = small_case(true);
+  const RandomCase c = small_case(Kind::kGemma3);
   const Outcome want = run(c, {});
   const auto device = make_cpu_device();
   for (int i = 0; i < 20; ++i) {
@@ -123,7 +141,7 @@ TEST(StepRetention, PagesMayBeOffloadedBesides) {
 
 // Only inputs are retained: layers are recomputed one at a time, with the workspace of one layer.
 TEST(StepRetention, RetainedInputsSaveWorkspace) {
-  RandomCase c = small_case(false);
+  RandomCase c = small_case(Kind::kPlain);
   c.config.layers = 8;
   c.config.windows.assign(8, 0);
   const auto device = make_cpu_device();
