@@ -203,6 +203,7 @@ TEST(Config, EveryKeyIsStored) {
     if (name == "model.path") overrides.emplace_back("model.preset=");
     if (name == "data.format") overrides.emplace_back("data.document_token=");
     if (name.starts_with("eval.") && name != "eval.path") overrides.emplace_back("eval.path=held");
+    if (name.starts_with("lora.") && name != "lora.rank") overrides.emplace_back("lora.rank=4");
     const OrderedJson json = config_to_json(minimal(overrides));
     ASSERT_TRUE(json[key.section].contains(key.key)) << name;
     const OrderedJson& stored = json[key.section][key.key];
