@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "ops/cases/registry.h"
 
@@ -15,6 +16,24 @@ double silu_derivative(double x) {
   return s * (1 + x * (1 - s));
 }
 
+double gelu(double x) {
+  const double u = std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x);
+  return x / (1 + std::exp(-2 * u));
+}
+
+double gelu_derivative(double x) {
+  const double u = std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x),
+               du = std::sqrt(2 / std::numbers::pi) * (1 + 3 * 0.044715 * x * x),
+               s = 1 / (1 + std::exp(-2 * u));
+  return s + x * s * (1 - s) * 2 * du;
+}
+
+double value_of(Activation a, double x) { return a == Activation::kSilu ? silu(x) : gelu(x); }
+
+double derivative_of(Activation a, double x) {
+  return a == Activation::kSilu ? silu_derivative(x) : gelu_derivative(x);
+}
+
 // Large gates must not overflow, and small ones must not vanish.
 void add_extremes(HostTensor& gate) {
   const double extremes[] = {-1e4, -100, -88, -1e-6, 0, 1e-6, 88, 100, 1e4};
@@ -22,24 +41,25 @@ void add_extremes(HostTensor& gate) {
     gate.set(i, extremes[i]);
 }
 
-Problem forward_problem(std::int64_t T, std::int64_t F) {
+Problem forward_problem(std::int64_t T, std::int64_t F, Activation a) {
   Problem p;
   add_extremes(p.input("gate", DType::kF32, {T, F}, 8));
   p.input("up", DType::kF32, {T, F});
   p.output("y", DType::kF32, {T, F});
-  p.run = [](Stream& stream, const Bound& v) {
-    swiglu_forward(stream, {.gate_TF = v("gate"), .up_TF = v("up"), .y_TF = v("y")});
+  p.run = [a](Stream& stream, const Bound& v) {
+    swiglu_forward(stream,
+                   {.gate_TF = v("gate"), .up_TF = v("up"), .y_TF = v("y"), .activation = a});
   };
-  p.reference = [](Values& v) {
+  p.reference = [a](Values& v) {
     const std::vector<double>&gate = v["gate"], &up = v["up"];
-    for (std::size_t i = 0; i < gate.size(); ++i) v["y"][i] = silu(gate[i]) * up[i];
+    for (std::size_t i = 0; i < gate.size(); ++i) v["y"][i] = value_of(a, gate[i]) * up[i];
   };
   p.bytes = static_cast<double>(12 * T * F);
   return p;
 }
 
 // In place, the gradients overwrite gate and up.
-Problem backward_problem(std::int64_t T, std::int64_t F, bool in_place) {
+Problem backward_problem(std::int64_t T, std::int64_t F, Activation a, bool in_place) {
   Problem p;
   p.input("dy", DType::kF32, {T, F});
   if (in_place) {
@@ -57,19 +77,20 @@ Problem backward_problem(std::int64_t T, std::int64_t F, bool in_place) {
                              .gate_TF = v("gate"),
                              .up_TF = v("up"),
                              .dgate_TF = v(dgate),
-                             .dup_TF = v(dup)});
+                             .dup_TF = v(dup),
+                             .activation = a});
   };
   p.reference = [=](Values& v) {
     const std::vector<double> dy = v["dy"], gate = v["gate"], up = v["up"];
     for (std::size_t i = 0; i < dy.size(); ++i) {
-      v[dgate][i] = dy[i] * up[i] * silu_derivative(gate[i]);
-      v[dup][i] = dy[i] * silu(gate[i]);
+      v[dgate][i] = dy[i] * up[i] * derivative_of(a, gate[i]);
+      v[dup][i] = dy[i] * value_of(a, gate[i]);
     }
   };
-  p.loss = [](const Values& v) {
+  p.loss = [a](const Values& v) {
     const std::vector<double>&dy = v.at("dy"), &gate = v.at("gate"), &up = v.at("up");
     double sum = 0;
-    for (std::size_t i = 0; i < dy.size(); ++i) sum += dy[i] * silu(gate[i]) * up[i];
+    for (std::size_t i = 0; i < dy.size(); ++i) sum += dy[i] * value_of(a, gate[i]) * up[i];
     return sum;
   };
   p.gradients = {{"gate", dgate}, {"up", dup}};
@@ -77,40 +98,51 @@ Problem backward_problem(std::int64_t T, std::int64_t F, bool in_place) {
   return p;
 }
 
-std::string label(std::int64_t T, std::int64_t F) { return fmt::format("T={} F={}", T, F); }
+std::string label(std::int64_t T, std::int64_t F, Activation a, bool in_place = false) {
+  return fmt::format("T={} F={}{}{}", T, F, a == Activation::kSilu ? "" : " gelu",
+                     in_place ? " in place" : "");
+}
 
 }  // namespace
 
 std::vector<OpCase> swiglu_cases() {
   OpCase forward{"swiglu_forward", {}, {}}, backward{"swiglu_backward", {}, {}};
-  for (auto [T, F] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {3, 37}, {70, 500}}) {
-    forward.tests.push_back({label(T, F), [T = T, F = F] { return forward_problem(T, F); }});
-    backward.tests.push_back(
-        {label(T, F), [T = T, F = F] { return backward_problem(T, F, false); }});
-    backward.tests.push_back(
-        {label(T, F) + " in place", [T = T, F = F] { return backward_problem(T, F, true); }});
-  }
-  forward.benchmarks = {{label(1024, 1536), [] { return forward_problem(1024, 1536); }}};
-  backward.benchmarks = {{label(1024, 1536), [] { return backward_problem(1024, 1536, false); }}};
-  const auto forward16 = [](std::int64_t T, std::int64_t F) {
-    Problem p = in_bf16(forward_problem(T, F), {"gate", "up", "y"});
+  using Size = std::pair<std::int64_t, std::int64_t>;
+  const auto forward16 = [](std::int64_t T, std::int64_t F, Activation a) {
+    Problem p = in_bf16(forward_problem(T, F, a), {"gate", "up", "y"});
     p.bytes /= 2;
     return p;
   };
-  const auto backward16 = [](std::int64_t T, std::int64_t F, bool in_place) {
+  const auto backward16 = [](std::int64_t T, std::int64_t F, Activation a, bool in_place) {
     Problem p =
-        in_bf16(backward_problem(T, F, in_place), {"dy", "gate", "up", "dgate", "dup"}, 0x1p-8);
+        in_bf16(backward_problem(T, F, a, in_place), {"dy", "gate", "up", "dgate", "dup"}, 0x1p-8);
     p.bytes /= 2;
     return p;
   };
-  for (auto [T, F] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {3, 37}, {70, 504}}) {
-    forward.tests16.push_back({label(T, F), [=, T = T, F = F] { return forward16(T, F); }});
-    for (bool in_place : {false, true})
-      backward.tests16.push_back({label(T, F) + (in_place ? " in place" : ""),
-                                  [=, T = T, F = F] { return backward16(T, F, in_place); }});
+  for (const Activation a : {Activation::kSilu, Activation::kTanhGelu}) {
+    for (auto [T, F] : {Size{1, 1}, {3, 37}, {70, 500}}) {
+      forward.tests.push_back(
+          {label(T, F, a), [=, T = T, F = F] { return forward_problem(T, F, a); }});
+      for (bool in_place : {false, true})
+        backward.tests.push_back({label(T, F, a, in_place), [=, T = T, F = F] {
+                                    return backward_problem(T, F, a, in_place);
+                                  }});
+    }
+    for (auto [T, F] : {Size{1, 1}, {3, 37}, {70, 504}}) {
+      forward.tests16.push_back({label(T, F, a), [=, T = T, F = F] { return forward16(T, F, a); }});
+      for (bool in_place : {false, true})
+        backward.tests16.push_back({label(T, F, a, in_place),
+                                    [=, T = T, F = F] { return backward16(T, F, a, in_place); }});
+    }
+    forward.benchmarks.push_back(
+        {label(1024, 1536, a), [=] { return forward_problem(1024, 1536, a); }});
+    backward.benchmarks.push_back(
+        {label(1024, 1536, a), [=] { return backward_problem(1024, 1536, a, false); }});
+    forward.benchmarks16.push_back(
+        {label(4096, 18944, a), [=] { return forward16(4096, 18944, a); }});
+    backward.benchmarks16.push_back(
+        {label(4096, 18944, a), [=] { return backward16(4096, 18944, a, true); }});
   }
-  forward.benchmarks16 = {{label(4096, 18944), [=] { return forward16(4096, 18944); }}};
-  backward.benchmarks16 = {{label(4096, 18944), [=] { return backward16(4096, 18944, true); }}};
   return {forward, backward};
 }
 

@@ -14,6 +14,14 @@ LS_SIMD_CLONES void forward(const float* gate, const float* up, std::int64_t n, 
   for (std::int64_t i = 0; i < n; ++i) y[i] = gate[i] / (1.0f + exp_approx(-gate[i])) * up[i];
 }
 
+LS_SIMD_CLONES void gelu_forward(const float* gate, const float* up, std::int64_t n, float* y) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float g = gate[i];
+    y[i] = g / (1.0f + exp_approx(-g * (kGelu + kGeluCubic * g * g))) * up[i];
+  }
+}
+
 // All three inputs are read before either output is written, because they may be the same memory.
 LS_SIMD_CLONES void backward(const float* dy, const float* gate, const float* up, std::int64_t n,
                              float* dgate, float* dup) {
@@ -26,6 +34,18 @@ LS_SIMD_CLONES void backward(const float* dy, const float* gate, const float* up
   }
 }
 
+LS_SIMD_CLONES void gelu_backward(const float* dy, const float* gate, const float* up,
+                                  std::int64_t n, float* dgate, float* dup) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float g = gate[i], u = up[i], d = dy[i];
+    const float sigmoid = 1.0f / (1.0f + exp_approx(-g * (kGelu + kGeluCubic * g * g)));
+    const float slope = g * (kGelu + 3.0f * kGeluCubic * g * g);  // g times the derivative of 2u
+    dgate[i] = d * u * sigmoid * (1.0f + slope * (1.0f - sigmoid));
+    dup[i] = d * g * sigmoid;
+  }
+}
+
 }  // namespace
 
 void swiglu_forward(Stream&, const SwigluForward& args) {
@@ -33,9 +53,10 @@ void swiglu_forward(Stream&, const SwigluForward& args) {
   const float *gate = args.gate_TF.as<float>(), *up = args.up_TF.as<float>();
   float* y = args.y_TF.as<float>();
   const std::int64_t elements = shape.elements();
+  const auto run = args.activation == Activation::kSilu ? forward : gelu_forward;
   parallel_for(pieces_of(elements), [&](std::int64_t piece) {
     const std::int64_t i = piece * kPiece;
-    forward(gate + i, up + i, std::min(kPiece, elements - i), y + i);
+    run(gate + i, up + i, std::min(kPiece, elements - i), y + i);
   });
 }
 
@@ -45,9 +66,10 @@ void swiglu_backward(Stream&, const SwigluBackward& args) {
   const float* up = args.up_TF.as<float>();
   float *dgate = args.dgate_TF.as<float>(), *dup = args.dup_TF.as<float>();
   const std::int64_t elements = shape.elements();
+  const auto run = args.activation == Activation::kSilu ? backward : gelu_backward;
   parallel_for(pieces_of(elements), [&](std::int64_t piece) {
     const std::int64_t i = piece * kPiece;
-    backward(dy + i, gate + i, up + i, std::min(kPiece, elements - i), dgate + i, dup + i);
+    run(dy + i, gate + i, up + i, std::min(kPiece, elements - i), dgate + i, dup + i);
   });
 }
 

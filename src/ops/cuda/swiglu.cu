@@ -1,12 +1,26 @@
 // SwiGLU: the contract is in ops/swiglu.h. Both directions read and write each element once.
 #include "ops/swiglu.h"
 
+#include <type_traits>
+
 #include "ops/cuda/for_elements.cuh"
 
 namespace longstride::ops::cuda {
 namespace {
 
-template <class E>
+// f(x) = x * sigmoid(z(x)): z.
+template <Activation kActivation>
+__device__ __forceinline__ float z_of(float x) {
+  return kActivation == Activation::kSilu ? x : x * (kGelu + kGeluCubic * x * x);
+}
+
+// x times the derivative of z.
+template <Activation kActivation>
+__device__ __forceinline__ float slope_of(float x) {
+  return kActivation == Activation::kSilu ? x : x * (kGelu + 3.0f * kGeluCubic * x * x);
+}
+
+template <class E, Activation kActivation>
 struct ForwardBody {
   const E *gate, *up;
   E* y;
@@ -26,12 +40,12 @@ struct ForwardBody {
     inputs.gate.unpack(g);
     inputs.up.unpack(u);
 #pragma unroll
-    for (int j = 0; j < N; ++j) g[j] = g[j] / (1.0f + expf(-g[j])) * u[j];
+    for (int j = 0; j < N; ++j) g[j] = g[j] / (1.0f + expf(-z_of<kActivation>(g[j]))) * u[j];
     store_floats<N>(g, y + i);
   }
 };
 
-template <class E>
+template <class E, Activation kActivation>
 struct BackwardBody {
   const E *dy, *gate, *up;
   E *dgate, *dup;
@@ -53,8 +67,8 @@ struct BackwardBody {
     inputs.up.unpack(u);
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      const float sigmoid = 1.0f / (1.0f + expf(-g[j]));
-      u[j] = d[j] * u[j] * sigmoid * (1.0f + g[j] * (1.0f - sigmoid));
+      const float sigmoid = 1.0f / (1.0f + expf(-z_of<kActivation>(g[j])));
+      u[j] = d[j] * u[j] * sigmoid * (1.0f + slope_of<kActivation>(g[j]) * (1.0f - sigmoid));
       d[j] = d[j] * g[j] * sigmoid;
     }
     store_floats<N>(u, dgate + i);
@@ -62,15 +76,26 @@ struct BackwardBody {
   }
 };
 
+// Calls f(integral constant) for the activation.
+template <class F>
+void dispatch_kind(Activation activation, const F& f) {
+  if (activation == Activation::kSilu)
+    return f(std::integral_constant<Activation, Activation::kSilu>{});
+  f(std::integral_constant<Activation, Activation::kTanhGelu>{});
+}
+
 }  // namespace
 
 void swiglu_forward(Stream& stream, const SwigluForward& args) {
   const Shape& shape = args.gate_TF.shape();
   dispatch_activation(args.gate_TF.dtype(), [&](auto type) {
     using E = typename decltype(type)::type;
-    for_elements<2>(stream, shape.elements(),
-                    aligned({args.gate_TF.data(), args.up_TF.data(), args.y_TF.data()}),
-                    ForwardBody<E>{args.gate_TF.as<E>(), args.up_TF.as<E>(), args.y_TF.as<E>()});
+    dispatch_kind(args.activation, [&](auto kind) {
+      for_elements<2>(stream, shape.elements(),
+                      aligned({args.gate_TF.data(), args.up_TF.data(), args.y_TF.data()}),
+                      ForwardBody<E, decltype(kind)::value>{args.gate_TF.as<E>(),
+                                                            args.up_TF.as<E>(), args.y_TF.as<E>()});
+    });
   });
 }
 
@@ -78,11 +103,14 @@ void swiglu_backward(Stream& stream, const SwigluBackward& args) {
   const Shape& shape = args.gate_TF.shape();
   dispatch_activation(args.gate_TF.dtype(), [&](auto type) {
     using E = typename decltype(type)::type;
-    for_elements<2>(stream, shape.elements(),
-                    aligned({args.dy_TF.data(), args.gate_TF.data(), args.up_TF.data(),
-                             args.dgate_TF.data(), args.dup_TF.data()}),
-                    BackwardBody<E>{args.dy_TF.as<E>(), args.gate_TF.as<E>(), args.up_TF.as<E>(),
-                                    args.dgate_TF.as<E>(), args.dup_TF.as<E>()});
+    dispatch_kind(args.activation, [&](auto kind) {
+      for_elements<2>(stream, shape.elements(),
+                      aligned({args.dy_TF.data(), args.gate_TF.data(), args.up_TF.data(),
+                               args.dgate_TF.data(), args.dup_TF.data()}),
+                      BackwardBody<E, decltype(kind)::value>{
+                          args.dy_TF.as<E>(), args.gate_TF.as<E>(), args.up_TF.as<E>(),
+                          args.dgate_TF.as<E>(), args.dup_TF.as<E>()});
+    });
   });
 }
 
