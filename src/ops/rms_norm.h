@@ -1,5 +1,7 @@
-// RMS normalisation over the last dimension: y = x / sqrt(mean(x^2) + eps) * w.   R rows of N
-// elements. The q/k norm of Qwen3 is the same operation on rows of one head ([T*H, C]).
+// RMS normalisation over the last dimension: y = x / sqrt(mean(x^2) + eps) * (offset + w).   R rows
+// of N elements. The q/k norm of Qwen3 is the same operation on rows of one head ([T*H, C]).
+// Gemma's weights are offsets from 1; they are added in F32, since 1 + w in 16 bits would lose
+// digits of w.
 #pragma once
 
 #include "ops/dispatch.h"
@@ -12,6 +14,7 @@ struct RmsNormForward {
   ConstView w_N;  // F32, BF16 or F16
   View y_RN;      // =; may be x itself
   float eps = 1e-6f;
+  float offset = 0.0f;
 };
 LS_OP(rms_norm_forward, RmsNormForward)
 
@@ -26,6 +29,7 @@ struct RmsNormBackward {
   View scratch;  // F32, rms_norm_backward_scratch_elements
   float eps = 1e-6f;
   bool accumulate_dx = false;
+  float offset = 0.0f;
 };
 LS_OP(rms_norm_backward, RmsNormBackward)
 

@@ -16,11 +16,13 @@ struct Size {
 struct Options {
   DType dtype = DType::kF32;
   bool in_place = false, accumulate = false;
+  float offset = 0.0f;
 };
 
 std::string label(const Size& s, const Options& o) {
-  return fmt::format("R={} N={} {}{}{}", s.R, s.N, name_of(o.dtype), o.in_place ? " in place" : "",
-                     o.accumulate ? " +=" : "");
+  return fmt::format("R={} N={} {}{}{}{}", s.R, s.N, name_of(o.dtype),
+                     o.in_place ? " in place" : "", o.accumulate ? " +=" : "",
+                     o.offset != 0 ? " 1+w" : "");
 }
 
 double inverse_rms(const std::vector<double>& x, std::int64_t r, std::int64_t N) {
@@ -30,11 +32,12 @@ double inverse_rms(const std::vector<double>& x, std::int64_t r, std::int64_t N)
 }
 
 std::vector<double> normalise(const std::vector<double>& x, const std::vector<double>& w,
-                              const Size& s) {
+                              const Size& s, double offset) {
   std::vector<double> y(x.size());
   for (std::int64_t r = 0; r < s.R; ++r) {
     const double scale = inverse_rms(x, r, s.N);
-    for (std::int64_t i = 0; i < s.N; ++i) y[r * s.N + i] = x[r * s.N + i] * scale * w[i];
+    for (std::int64_t i = 0; i < s.N; ++i)
+      y[r * s.N + i] = x[r * s.N + i] * scale * (offset + w[i]);
   }
   return y;
 }
@@ -50,9 +53,10 @@ Problem forward_problem(Size s, Options o) {
   p.input("w", o.dtype, {s.N});
   const std::string y = o.in_place ? "x" : "y";
   p.run = [=](Stream& stream, const Bound& v) {
-    rms_norm_forward(stream, {.x_RN = v("x"), .w_N = v("w"), .y_RN = v(y), .eps = kEps});
+    rms_norm_forward(
+        stream, {.x_RN = v("x"), .w_N = v("w"), .y_RN = v(y), .eps = kEps, .offset = o.offset});
   };
-  p.reference = [=](Values& v) { v[y] = normalise(v["x"], v["w"], s); };
+  p.reference = [=](Values& v) { v[y] = normalise(v["x"], v["w"], s, o.offset); };
   p.bytes = static_cast<double>(8 * s.R * s.N);
   return p;
 }
@@ -85,10 +89,13 @@ Problem backward_problem(Size s, Options o) {
                                .dw_N = v("dw"),
                                .scratch = v("scratch"),
                                .eps = kEps,
-                               .accumulate_dx = o.accumulate});
+                               .accumulate_dx = o.accumulate,
+                               .offset = o.offset});
   };
   p.reference = [=](Values& v) {
-    const std::vector<double> x = v["x"], w = v["w"], dy = v["dy"];
+    const std::vector<double> x = v["x"], dy = v["dy"];
+    std::vector<double> w = v["w"];
+    for (double& factor : w) factor += static_cast<double>(o.offset);
     std::vector<double>&dx = v[out], &dw = v["dw"];
     if (!o.accumulate) std::fill(dx.begin(), dx.end(), 0.0);
     for (std::int64_t r = 0; r < s.R; ++r) {
@@ -103,7 +110,7 @@ Problem backward_problem(Size s, Options o) {
     }
   };
   p.loss = [=](const Values& v) {
-    const std::vector<double> y = normalise(v.at("x"), v.at("w"), s);
+    const std::vector<double> y = normalise(v.at("x"), v.at("w"), s, o.offset);
     const std::vector<double>& dy = v.at("dy");
     double sum = 0;
     for (std::size_t i = 0; i < y.size(); ++i) sum += dy[i] * y[i];
@@ -127,6 +134,11 @@ std::vector<OpCase> rms_norm_cases() {
     }
     const Options add{DType::kBF16, false, true};
     backward.tests.push_back({label(s, add), [=] { return backward_problem(s, add); }});
+    for (DType type : {DType::kF32, DType::kBF16}) {
+      const Options from_one{.dtype = type, .offset = 1.0f};
+      forward.tests.push_back({label(s, from_one), [=] { return forward_problem(s, from_one); }});
+      backward.tests.push_back({label(s, from_one), [=] { return backward_problem(s, from_one); }});
+    }
   }
   for (Size s : {Size{1024, 512}, Size{1024, 3584}, Size{8192, 128}}) {
     forward.benchmarks.push_back({label(s, {}), [=] { return forward_problem(s, {}); }});
@@ -144,7 +156,8 @@ std::vector<OpCase> rms_norm_cases() {
     return p;
   };
   for (Size s : {Size{1, 1}, Size{600, 16}, Size{70, 1030}, Size{9, 3584}, Size{5, 16384}}) {
-    for (Options o : {Options{DType::kBF16}, Options{DType::kF32, true}}) {
+    for (Options o : {Options{DType::kBF16}, Options{DType::kF32, true},
+                      Options{.dtype = DType::kBF16, .offset = 1.0f}}) {
       forward.tests16.push_back({label(s, o), [=] { return forward16(s, o); }});
       backward.tests16.push_back({label(s, o), [=] { return backward16(s, o); }});
     }

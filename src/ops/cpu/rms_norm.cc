@@ -61,6 +61,13 @@ LS_SIMD_CLONES void backward_row(const float* dy, const float* x, const float* w
   }
 }
 
+// Columns [column, column + n) of the factors. An offset of 0 leaves the weights' bits.
+void factors(const ConstView& w_N, float offset, std::int64_t column, std::int64_t n, float* to) {
+  widen(w_N, column, n, to);
+  if (offset == 0.0f) return;
+  for (std::int64_t i = 0; i < n; ++i) to[i] += offset;
+}
+
 float inverse_rms(const float* x, std::int64_t n, float eps) {
   return 1.0f / std::sqrt(sum_of_products(x, x, n) / static_cast<float>(n) + eps);
 }
@@ -78,7 +85,7 @@ void rms_norm_forward(Stream&, const RmsNormForward& args) {
       scale[r - begin] = inverse_rms(x + r * N, N, args.eps);
     for (std::int64_t column = 0; column < N; column += kColumns) {
       const std::int64_t n = std::min(kColumns, N - column);
-      widen(args.w_N, column, n, w);
+      factors(args.w_N, args.offset, column, n, w);
       for (std::int64_t r = begin; r < end; ++r) {
         scale_row(x + r * N + column, w, scale[r - begin], n, y + r * N + column);
       }
@@ -102,7 +109,7 @@ void rms_norm_backward(Stream&, const RmsNormBackward& args) {
       scale[r - begin] = inverse_rms(x + r * N, N, args.eps);
     for (std::int64_t column = 0; column < N; column += kColumns) {
       const std::int64_t n = std::min(kColumns, N - column);
-      widen(args.w_N, column, n, w);
+      factors(args.w_N, args.offset, column, n, w);
       for (std::int64_t r = begin; r < end; ++r) {
         const std::int64_t at = r * N + column;
         along[r - begin] += sum_of_products3(dy + at, w, x + at, n);
@@ -114,7 +121,7 @@ void rms_norm_backward(Stream&, const RmsNormBackward& args) {
     }
     for (std::int64_t column = 0; column < N; column += kColumns) {
       const std::int64_t n = std::min(kColumns, N - column);
-      if (N > kColumns) widen(args.w_N, column, n, w);
+      if (N > kColumns) factors(args.w_N, args.offset, column, n, w);
       for (std::int64_t r = begin; r < end; ++r) {
         const std::int64_t at = r * N + column;
         backward_row(dy + at, x + at, w, scale[r - begin], along[r - begin], n, args.accumulate_dx,

@@ -305,8 +305,12 @@ void rms_norm_forward(Stream& stream, const RmsNormForward& args) {
   const bool fast = aligned({args.x_RN.data(), args.w_N.data(), args.y_RN.data()});
   dispatch_activation(args.x_RN.dtype(), [&](auto type) {
     using E = typename decltype(type)::type;
-    const Forward<E> call{
-        args.x_RN.as<E>(), {args.w_N.data(), args.w_N.dtype()}, args.y_RN.as<E>(), R, N, args.eps};
+    const Forward<E> call{args.x_RN.as<E>(),
+                          {args.w_N.data(), args.w_N.dtype(), args.offset},
+                          args.y_RN.as<E>(),
+                          R,
+                          N,
+                          args.eps};
     const bool done = fast && with_team<E, 2>(N, [&](auto lanes, auto vectors) {
                         constexpr int kLanes = decltype(lanes)::value,
                                       kVectors = decltype(vectors)::value;
@@ -331,7 +335,7 @@ void rms_norm_backward(Stream& stream, const RmsNormBackward& args) {
     using E = typename decltype(type)::type;
     const Backward<E> call{args.dy_RN.as<E>(),
                            args.x_RN.as<E>(),
-                           {args.w_N.data(), args.w_N.dtype()},
+                           {args.w_N.data(), args.w_N.dtype(), args.offset},
                            args.dx_RN.as<E>(),
                            partial_GN,
                            R,

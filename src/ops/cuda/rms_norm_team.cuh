@@ -19,6 +19,7 @@ inline constexpr int kMaxTeamThreads = 512;      // of a block that is one team
 struct Weights {
   const void* data;
   DType dtype;
+  float offset;  // added to every weight
 
   template <int N>
   __device__ __forceinline__ void load(std::int64_t i, float (&to)[N]) const {
@@ -28,6 +29,10 @@ struct Weights {
       load_floats<N>(static_cast<const bf16*>(data) + i, to);
     } else {
       load_floats<N>(static_cast<const f16*>(data) + i, to);
+    }
+    if (offset != 0.0f) {
+#pragma unroll
+      for (int j = 0; j < N; ++j) to[j] += offset;
     }
   }
   // Zeros beyond the end.
