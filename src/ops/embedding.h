@@ -1,4 +1,4 @@
-// Token embedding: y[t] = table[tokens[t]].
+// Token embedding: y[t] = scale * table[tokens[t]].
 #pragma once
 
 #include "ops/dispatch.h"
@@ -10,6 +10,7 @@ struct EmbeddingForward {
   ConstView tokens_T;  // I32, each in [0, V)
   ConstView table_VD;  // F32, BF16 or F16
   View y_TD;           // =
+  float scale = 1.0f;
 };
 LS_OP(embedding_forward, EmbeddingForward)
 
@@ -21,6 +22,7 @@ struct EmbeddingBackward {
   View dtable_VD;  // +=, F32; absent: nothing is done
   // The most rows of any token; 0: unknown. A hint to choose the faster kernel, with the same bits.
   std::int64_t longest_group = 0;
+  float scale = 1.0f;
 };
 LS_OP(embedding_backward, EmbeddingBackward)
 

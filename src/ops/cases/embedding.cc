@@ -55,25 +55,27 @@ double backward_bytes(const Size& s, DType dy) {
       s.D * (s.T * size_of(dy) + std::ssize(token_rows(s).groups()) * 2 * size_of(DType::kF32)));
 }
 
-Problem forward_problem(Size s, DType dtype) {
+Problem forward_problem(Size s, DType dtype, float scale = 1.0f) {
   Problem p;
   add_tokens(p, s);
   p.input("table", dtype, {s.V, s.D});
-  p.output("y", DType::kF32, {s.T, s.D}, 0);
-  p.run = [](Stream& stream, const Bound& v) {
-    embedding_forward(stream, {.tokens_T = v("tokens"), .table_VD = v("table"), .y_TD = v("y")});
+  p.output("y", DType::kF32, {s.T, s.D}, scale == 1.0f ? 0 : 1e-6);
+  p.run = [scale](Stream& stream, const Bound& v) {
+    embedding_forward(
+        stream, {.tokens_T = v("tokens"), .table_VD = v("table"), .y_TD = v("y"), .scale = scale});
   };
   p.reference = [=](Values& v) {
     for (std::int64_t t = 0; t < s.T; ++t) {
       const auto token = static_cast<std::int64_t>(v["tokens"][t]);
-      for (std::int64_t i = 0; i < s.D; ++i) v["y"][t * s.D + i] = v["table"][token * s.D + i];
+      for (std::int64_t i = 0; i < s.D; ++i)
+        v["y"][t * s.D + i] = static_cast<double>(scale) * v["table"][token * s.D + i];
     }
   };
   p.bytes = static_cast<double>(s.T * s.D * (4 + size_of(dtype)));
   return p;
 }
 
-Problem backward_problem(Size s) {
+Problem backward_problem(Size s, float scale = 1.0f) {
   Problem p;
   add_tokens(p, s);
   add_token_rows(p, s);
@@ -82,17 +84,19 @@ Problem backward_problem(Size s) {
   p.update("dtable", DType::kF32, {s.V, s.D});
   // Half of the sizes leave the hint out.
   const std::int64_t longest = s.T % 2 == 0 ? token_rows(s).groups().front().count : 0;
-  p.run = [longest](Stream& stream, const Bound& v) {
+  p.run = [longest, scale](Stream& stream, const Bound& v) {
     embedding_backward(stream, {.groups_G4 = v("groups"),
                                 .rows_T = v("rows"),
                                 .dy_TD = v("dy"),
                                 .dtable_VD = v("dtable"),
-                                .longest_group = longest});
+                                .longest_group = longest,
+                                .scale = scale});
   };
   p.reference = [=](Values& v) {
     for (std::int64_t t = 0; t < s.T; ++t) {
       const auto token = static_cast<std::int64_t>(v["tokens"][t]);
-      for (std::int64_t i = 0; i < s.D; ++i) v["dtable"][token * s.D + i] += v["dy"][t * s.D + i];
+      for (std::int64_t i = 0; i < s.D; ++i)
+        v["dtable"][token * s.D + i] += static_cast<double>(scale) * v["dy"][t * s.D + i];
     }
   };
   p.loss = [=](const Values& v) {
@@ -100,7 +104,8 @@ Problem backward_problem(Size s) {
     for (std::int64_t t = 0; t < s.T; ++t) {
       const auto token = static_cast<std::int64_t>(v.at("tokens")[t]);
       for (std::int64_t i = 0; i < s.D; ++i) {
-        sum += v.at("dy")[t * s.D + i] * v.at("table")[token * s.D + i];
+        sum +=
+            static_cast<double>(scale) * v.at("dy")[t * s.D + i] * v.at("table")[token * s.D + i];
       }
     }
     return sum;
@@ -150,6 +155,17 @@ std::vector<OpCase> embedding_cases() {
     backward.tests.push_back({label(s, DType::kF32), [=] { return backward_problem(s); }});
     backward.tests16.push_back(
         {label(s, DType::kF32), [=] { return in_bf16(backward_problem(s), {"dy"}, 4e-6); }});
+  }
+  // Scaled embeddings.
+  constexpr float kScale = 61.9677335f;
+  for (Size s : {Size{40, 11, 5}, Size{100, 257, 304}, Size{1031, 509, 328, 5}}) {
+    const std::string scaled = label(s, DType::kBF16) + " scaled";
+    forward.tests.push_back({scaled, [=] { return forward_problem(s, DType::kBF16, kScale); }});
+    backward.tests.push_back({scaled, [=] { return backward_problem(s, kScale); }});
+    forward.tests16.push_back(
+        {scaled, [=] { return in_bf16(forward_problem(s, DType::kBF16, kScale), {"y"}, 0x1p-8); }});
+    backward.tests16.push_back(
+        {scaled, [=] { return in_bf16(backward_problem(s, kScale), {"dy"}, 4e-6); }});
   }
   const Size large{4096, 152064, 3584}, skewed{4096, 152064, 3584, 5};
   forward.benchmarks16 = {{label(large, DType::kBF16), [=] {

@@ -41,7 +41,10 @@ void embedding_forward(Stream&, const EmbeddingForward& args) {
   parallel_for(pieces_of(T, kRows), [&](std::int64_t piece) {
     const std::int64_t end = std::min(T, (piece + 1) * kRows);
     for (std::int64_t t = piece * kRows; t < end; ++t) {
-      widen(args.table_VD, std::int64_t{tokens[t]} * D, D, y + t * D);
+      float* const row = y + t * D;
+      widen(args.table_VD, std::int64_t{tokens[t]} * D, D, row);
+      if (args.scale == 1.0f) continue;
+      for (std::int64_t i = 0; i < D; ++i) row[i] *= args.scale;
     }
   });
 }
@@ -56,6 +59,7 @@ void embedding_backward(Stream&, const EmbeddingBackward& args) {
   const std::int32_t* rows = args.rows_T.as<std::int32_t>();
   const float* dy = args.dy_TD.as<float>();
   float* dtable = args.dtable_VD.as<float>();
+  const float scale = args.scale;  // a product with 1 is exact
   parallel_for(pieces_of(D, kColumns), [&](std::int64_t piece) {
     const std::int64_t begin = piece * kColumns, n = std::min(kColumns, D - begin);
     for (std::int64_t g = 0; g < G; ++g) {
@@ -63,7 +67,7 @@ void embedding_backward(Stream&, const EmbeddingBackward& args) {
       for (std::int32_t r = groups[g].begin; r < groups[g].begin + groups[g].count; ++r) {
         const float* from = dy + std::int64_t{rows[r]} * D + begin;
 #pragma omp simd
-        for (std::int64_t i = 0; i < n; ++i) to[i] += from[i];
+        for (std::int64_t i = 0; i < n; ++i) to[i] += scale * from[i];
       }
     }
   });

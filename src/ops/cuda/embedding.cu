@@ -13,7 +13,8 @@ namespace {
 template <class W, class E, int N>
 __global__ void __launch_bounds__(256)
     forward_kernel(const std::int32_t* __restrict__ tokens_T, const W* __restrict__ table_VD,
-                   std::int64_t T, std::int64_t V, std::int64_t D, E* __restrict__ y_TD) {
+                   std::int64_t T, std::int64_t V, std::int64_t D, float scale,
+                   E* __restrict__ y_TD) {
   const std::int64_t t = std::int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
   if (t >= T) return;
   const std::int64_t token = tokens_T[t];
@@ -23,6 +24,8 @@ __global__ void __launch_bounds__(256)
     float values[N];
     if (known) {
       load_floats<N>(table_VD + token * D + i, values);
+#pragma unroll
+      for (int j = 0; j < N; ++j) values[j] *= scale;  // a product with 1 is exact
     } else {
 #pragma unroll
       for (int j = 0; j < N; ++j) values[j] = __uint_as_float(0x7fffffffu);
@@ -50,9 +53,10 @@ void embedding_forward(Stream& stream, const EmbeddingForward& args) {
       const unsigned blocks = grid_size(ceil_div(T, threads.y));
       if (fast) {
         forward_kernel<W, E, kWidth>
-            <<<blocks, threads, 0, queue>>>(tokens_T, table_VD, T, V, D, y_TD);
+            <<<blocks, threads, 0, queue>>>(tokens_T, table_VD, T, V, D, args.scale, y_TD);
       } else {
-        forward_kernel<W, E, 1><<<blocks, threads, 0, queue>>>(tokens_T, table_VD, T, V, D, y_TD);
+        forward_kernel<W, E, 1>
+            <<<blocks, threads, 0, queue>>>(tokens_T, table_VD, T, V, D, args.scale, y_TD);
       }
     });
   });

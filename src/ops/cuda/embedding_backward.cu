@@ -33,7 +33,7 @@ constexpr int kResidentBlocks =
 template <class E>
 __device__ void add_slice(const TokenGroup& group, int slice,
                           const std::int32_t* __restrict__ rows_T, const E* __restrict__ dy_TD,
-                          std::int64_t D, float* __restrict__ dtable_VD) {
+                          std::int64_t D, float scale, float* __restrict__ dtable_VD) {
   constexpr int kColumns = kSliceBytes / static_cast<int>(sizeof(E));
   constexpr int kOfLane = 4 / static_cast<int>(sizeof(E));
   __shared__ __align__(128) E tiles[kTiles][kTileRows][kColumns];
@@ -85,7 +85,7 @@ __device__ void add_slice(const TokenGroup& group, int slice,
       float values[kOfLane];
       row.unpack(values);
 #pragma unroll
-      for (int j = 0; j < kOfLane; ++j) sum[j] += values[j];
+      for (int j = 0; j < kOfLane; ++j) sum[j] += scale * values[j];  // a product with 1 is exact
     };
     int r = 0;
     for (; r + kAtOnce <= n; r += kAtOnce) {
@@ -117,7 +117,8 @@ template <class E, int N, bool kLong>
 __global__ void __launch_bounds__(kMostThreads, kResident / kMostThreads)
     backward_kernel(const TokenGroup* __restrict__ groups, int G,
                     const std::int32_t* __restrict__ rows_T, const E* __restrict__ dy_TD,
-                    std::int64_t V, std::int64_t D, int slices, float* __restrict__ dtable_VD) {
+                    std::int64_t V, std::int64_t D, int slices, float scale,
+                    float* __restrict__ dtable_VD) {
   const auto group_at = [&](int g) {
     const int4 four = reinterpret_cast<const int4*>(groups)[g];
     return TokenGroup{four.x, four.y, four.z, four.w};
@@ -131,7 +132,7 @@ __global__ void __launch_bounds__(kMostThreads, kResident / kMostThreads)
   if constexpr (kLong) {
     for (int i = work.first_item(block, piece); i < work.items(); i += work.item_stride()) {
       const TokenGroup group = group_at(i / slices);
-      if (known(group)) add_slice<E>(group, i % slices, rows_T, dy_TD, D, dtable_VD);
+      if (known(group)) add_slice<E>(group, i % slices, rows_T, dy_TD, D, scale, dtable_VD);
     }
   }
 
@@ -165,7 +166,7 @@ __global__ void __launch_bounds__(kMostThreads, kResident / kMostThreads)
         float values[N];
         row[i].unpack(values);
 #pragma unroll
-        for (int j = 0; j < N; ++j) sum[j] += values[j];
+        for (int j = 0; j < N; ++j) sum[j] += scale * values[j];
       }
     }
     store_floats<N>(sum, to);
@@ -211,7 +212,8 @@ void embedding_backward(Stream& stream, const EmbeddingBackward& args) {
                         : slices_first ? backward_kernel<E, kWidth, true>
                                        : backward_kernel<E, kWidth, false>;
     kernel<<<blocks, threads, 0, context.handle()>>>(groups, static_cast<int>(G), rows_T, dy_TD, V,
-                                                     D, static_cast<int>(slices), dtable_VD);
+                                                     D, static_cast<int>(slices), args.scale,
+                                                     dtable_VD);
   });
   LS_CUDA_LAUNCHED();
 }
