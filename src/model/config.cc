@@ -23,8 +23,7 @@ Architecture parse_architecture(const Fields& fields) {
   const std::string type = fields.text("model_type");
   if (type == "gemma3")
     fields.fail("model_type", "\"gemma3\" is a model of images and text; only text is supported",
-                "save the text model by itself: in transformers, "
-                "Gemma3ForCausalLM.from_pretrained(DIRECTORY).save_pretrained(ANOTHER)");
+                "examples/gemma3_text.py saves its text model as a directory of its own");
   for (const Architecture a :
        {Architecture::kQwen2, Architecture::kQwen3, Architecture::kLlama, Architecture::kMistral,
         Architecture::kPhi3, Architecture::kOlmo2, Architecture::kGemma3})

@@ -168,7 +168,7 @@ TEST(Config, Gemma3VariantsThatAreRefused) {
   refused({{"query_pre_attn_scalar", 0}}, {"query_pre_attn_scalar is 0", "above 0"});
   refused({{"vision_config", {{"a", 1}}}}, {"vision_config", "only text"});
   expect_error([] { parse("gemma3"); },
-               {"model_type \"gemma3\" is a model of images and text", "Gemma3ForCausalLM"});
+               {"model_type \"gemma3\" is a model of images and text", "examples/gemma3_text.py"});
   // Elsewhere another scale of attention is still refused.
   expect_error([] { parse("llama", {{"query_pre_attn_scalar", 64}}); }, {"query_pre_attn_scalar"});
 }

@@ -389,7 +389,7 @@ std::vector<OpCase> paged_attention_cases() {
         Attention{160, 6, 2, 64, 128, 256, 0, 350}, Attention{140, 3, 1, 96, 128, 256, 0, 0, 2},
         Attention{90, 3, 1, 128, 48, 144, 0, 190}, Attention{130, 2, 2, 72, 64, 128, 50},
         Attention{128, 4, 2, 64, 64, 256, 0, 100}, Attention{40, 2, 1, 64, 128, 33024},
-        Attention{40, 2, 1, 64, 128, 33024, 0, 33040},
+        Attention{128, 4, 2, 256, 64, 256}, Attention{40, 2, 1, 64, 128, 33024, 0, 33040},
         // Documents that began before the chunk: more than 1024 keys ago, fewer, and all in one
         // segment.
         Attention{40, 2, 1, 64, 128, 33024, 0, 700}, Attention{200, 4, 2, 64, 64, 2048, 0, 1500},
