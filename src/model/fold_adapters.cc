@@ -72,6 +72,19 @@ void add_to_input(std::vector<ParameterSpec>& specs, const AdapterConfig& adapte
        .place = {.layer = layer, .in_layer = stacked_of(input)}});
 }
 
+// A head of its own, which begins as the embedding.
+void untie(std::vector<ParameterSpec>& specs) {
+  const auto embedding =
+      std::ranges::find_if(specs, [](const ParameterSpec& spec) { return spec.place.is_head_too; });
+  LS_CHECK(embedding != specs.end(), "{} parameters, and no tied embedding", specs.size());
+  embedding->place.is_head_too = false;
+  ParameterSpec head = *embedding;
+  head.name = "lm_head.weight";
+  head.source = embedding->name;
+  head.place = {.at_top = &ModelParameters::head};
+  specs.push_back(std::move(head));
+}
+
 }  // namespace
 
 void add_adapters(std::vector<ParameterSpec>& specs, const AdapterConfig& adapter,
@@ -81,9 +94,7 @@ void add_adapters(std::vector<ParameterSpec>& specs, const AdapterConfig& adapte
     if (tensor.part == 0) whole.insert(tensor.parameter);
   const bool trains_an_end =
       whole.contains("model.embed_tokens.weight") || whole.contains("lm_head.weight");
-  if (config.tied_embeddings && trains_an_end && !adapter.tie_weights)
-    throw Error("the adapter has the embedding and the head apart, and the model ties them",
-                "merge it first (longstride merge), and go on with the result");
+  if (config.tied_embeddings && trains_an_end && !adapter.tie_weights) untie(specs);
   for (ParameterSpec& spec : specs)
     spec.trainable =
         whole.contains(spec.name) || (spec.place.is_head_too && whole.contains("lm_head.weight"));

@@ -17,7 +17,8 @@ namespace longstride {
 
 // Freezes all parameters but those that `adapter` trains whole, gives its targets room for folded
 // adapters, and appends the adapters and what is derived from them. `compute` is the type of
-// activations. Throws Error if a module to train whole is not there.
+// activations. A tied head gets its own parameter if the adapter has it apart from the embedding.
+// Throws Error if a module to train whole is not there.
 void add_adapters(std::vector<ParameterSpec>& specs, const AdapterConfig& adapter,
                   const ModelConfig& config, DType compute);
 

@@ -15,10 +15,11 @@ ops::Dropout dropout_of(const LayerPass& pass, Input input) {
           .rate = pass.drops ? pass.weights.adapter_dropout : 0};
 }
 
-// What dropout leaves of an input; absent if it leaves everything.
+// What dropout leaves of an input; absent if the adapters have none. A pass that does not drop
+// makes a copy, so that all passes take the same memory.
 Lease dropped(const LayerPass& pass, Input input, ConstView x_TW) {
+  if (pass.weights.adapter_dropout <= 0) return {};
   const ops::Dropout dropout = dropout_of(pass, input);
-  if (dropout.rate <= 0) return {};
   Lease y_TI = pass.ctx.take("dropped input", {x_TW.dim(0), stacked(pass, input).dim(1)});
   ops::dropout_forward(pass.ctx.stream(), {x_TW, y_TI, dropout});
   return y_TI;

@@ -42,7 +42,7 @@ std::vector<Piece> cut(const SafetensorsReader& reader, const ParameterSet& para
   for (std::int64_t i = 0; i < parameters.size(); ++i) {
     const ParameterSpec& spec = parameters.specs()[static_cast<std::size_t>(i)];
     if (spec.tail > 0 || spec.adapter || spec.derived) continue;
-    const std::string& name = spec.file_name();
+    const std::string& name = spec.source.empty() ? spec.file_name() : spec.source;
     const View to = parameters.view(i);
     const DType dtype = *reader.info(name).dtype;
     std::span<const std::byte> source = reader.bytes(name);

@@ -114,7 +114,8 @@ void ModelDirectory::load(ParameterSet& parameters) const {
       LS_CHECK(specs[i].name == to.name && specs[i].shape == to.shape, "{} {}", to.name,
                to.shape.to_string());
     else  // adapters come last
-      LS_CHECK(to.adapter || to.derived, "{} is not in the directory", to.name);
+      LS_CHECK(to.adapter || to.derived || !to.source.empty(), "{} is not in the directory",
+               to.name);
   }
   load_weights(reader_, parameters);
   if (!config_.tied_embeddings || !reader_.contains(kHead)) return;

@@ -81,6 +81,7 @@ struct ParameterSpec {
   bool follows = false;   // in memory directly after the parameter before it
   bool derived = false;   // made from other parameters; neither loaded nor saved
   std::optional<FilePart> part = {};  // absent: the file's tensor of that name, whole
+  std::string source = {};  // the file's tensor that it begins as, if the model has none of its own
   ParameterPlace place = {};
 
   // The name of its tensor in the files: what users see, and globs match.

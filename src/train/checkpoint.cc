@@ -39,12 +39,12 @@ WrittenFile write_optimizer(const fs::path& path, const TensorsToWrite& state) {
   });
 }
 
-// PEFT stores a trained embedding twice where the head is tied to it.
-TensorsToWrite with_tied_head(TensorsToWrite weights, const ModelConfig& config) {
+// PEFT stores a trained embedding twice where it keeps the head tied to it.
+TensorsToWrite with_tied_head(TensorsToWrite weights) {
   const std::string prefix = "base_model.model.";
   const auto embedding = std::ranges::find(weights.tensors, prefix + "model.embed_tokens.weight",
                                            &TensorToWrite::name);
-  if (!config.tied_embeddings || embedding == weights.tensors.end()) return weights;
+  if (embedding == weights.tensors.end()) return weights;
   const std::int64_t at = embedding - weights.tensors.begin(), head = std::ssize(weights.tensors);
   TensorToWrite tied = *embedding;
   tied.name = prefix + "lm_head.weight";
@@ -76,7 +76,9 @@ fs::path save_checkpoint(const fs::path& root, const CheckpointContents& content
   std::vector<WrittenFile> files =
       contents.adapter != nullptr
           ? write_adapter_directory(writer.path(), *contents.adapter,
-                                    with_tied_head(contents.tensors.weights, contents.config))
+                                    contents.adapter->tie_weights
+                                        ? with_tied_head(contents.tensors.weights)
+                                        : contents.tensors.weights)
           : write_model_directory(writer.path(), contents.config, contents.tensors.weights,
                                   contents.side_files);
   const fs::path state_directory = writer.path() / kStateDirectory;
