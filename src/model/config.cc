@@ -251,7 +251,8 @@ float embedding_scale(const ModelConfig& config, DType compute) {
 }
 
 bool is_local(const ModelConfig& config, std::int64_t layer) {
-  return !config.local_layers.empty() && config.local_layers[static_cast<std::size_t>(layer)];
+  const auto at = static_cast<std::size_t>(layer);
+  return at < config.local_layers.size() && config.local_layers[at];
 }
 
 }  // namespace longstride

@@ -266,6 +266,9 @@ inline Result run(const ModelConfig& config, const ParameterSet& weights,
     positions.push_back(first_position + t - starts.back());
   }
 
+  const double scale =
+      1 / std::sqrt(config.attention_scalar > 0 ? config.attention_scalar
+                                                : static_cast<double>(config.head_size));
   Tape tape;
   Node x = tape.embedding(
       get("model.embed_tokens.weight"), tokens,
@@ -301,16 +304,14 @@ inline Result run(const ModelConfig& config, const ParameterSet& weights,
       first_visible = starts;
       selected = select_pages(*selection, selection->sparse.budget(l),
                               {q->value, config.query_heads, config.head_size},
-                              {k->value, config.kv_heads, config.head_size}, starts);
+                              {k->value, config.kv_heads, config.head_size}, scale, starts);
       hidden = [&selected, P = selection->page_tokens, C = selection->chunk_tokens](
                    std::int64_t t, std::int64_t s) {
         return s / C != t / C && !selected[static_cast<std::size_t>(t / P)].contains(s / P);
       };
     }
-    const double scalar = config.attention_scalar > 0 ? config.attention_scalar
-                                                      : static_cast<double>(config.head_size);
-    Node a = tape.attention(q, k, v, config.query_heads, config.kv_heads, 1 / std::sqrt(scalar),
-                            first_visible, hidden);
+    Node a =
+        tape.attention(q, k, v, config.query_heads, config.kv_heads, scale, first_visible, hidden);
     a = tape.linear(a, get(attn + "o_proj.weight"), get(attn + "o_proj.bias"));
     x = tape.add(x, norm(a, "post_attention_layernorm", config.output_norms));
     h = norm(x, config.output_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm",

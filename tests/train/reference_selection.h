@@ -53,12 +53,11 @@ inline std::vector<double> distances(const Rows& k, std::int64_t head,
 // The earlier pages of each query page of the sequence. `starts[t]`: where t's document began.
 inline std::vector<std::set<std::int64_t>> select_pages(const SelectionProblem& p,
                                                         std::int64_t budget, const Rows& q,
-                                                        const Rows& k,
+                                                        const Rows& k, double scale,
                                                         const std::vector<std::int64_t>& starts) {
   const auto T = std::ssize(starts);
   const Selection& how = p.sparse.selection;
   const std::int64_t P = p.page_tokens, group = q.heads / k.heads, block = how.summary_tokens;
-  const double scale = 1.0 / std::sqrt(static_cast<double>(q.C));
   const auto start = [&](std::int64_t t) { return starts[static_cast<std::size_t>(t)]; };
   // The product of a query (summed over `heads` of them) with the mean of some keys.
   const auto product_with = [&](std::int64_t t, std::int64_t head, std::int64_t heads,

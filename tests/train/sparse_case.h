@@ -17,6 +17,7 @@ inline SparseCase sparse_case(std::uint64_t seed) {
   };
   SparseCase c;
   c.config = random_config(random);
+  vary_family(c.config, seed);
   c.page = 16 * pick({1, 2});
   c.chunk = c.page * pick({1, 2, 4});
   c.keep_chunks = pick({1, 2});

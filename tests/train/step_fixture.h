@@ -75,17 +75,24 @@ inline ModelConfig random_config(Random& random) {
   m.max_positions = 1 << 20;
   for (std::int64_t l = 0; l < m.layers; ++l)
     m.windows.push_back(random.below(2) != 0 ? 0 : pick({1, 5, 16, 40, 100}));
-  m.wide_qk_norm = m.qk_norm && random.below(2) != 0;
-  m.output_norms = random.below(3) == 0;
-  m.input_norms = !m.output_norms || random.below(2) != 0;
-  if (random.below(4) == 0) make_like_gemma3(m);
   return m;
+}
+
+// Half of the models get what only some families have.
+inline void vary_family(ModelConfig& m, std::uint64_t seed) {
+  Random random(seed, 78);
+  if (random.below(2) == 0) return;
+  m.wide_qk_norm = m.qk_norm && random.below(2) != 0;
+  m.output_norms = random.below(2) != 0;
+  m.input_norms = !m.output_norms || random.below(2) != 0;
+  if (random.below(2) != 0) make_like_gemma3(m);
 }
 
 inline RandomCase random_case(std::uint64_t seed) {
   Random random(seed, 77);
   RandomCase c;
   c.config = random_config(random);
+  vary_family(c.config, seed);
   c.page = 16 * (1 + static_cast<std::int64_t>(random.below(3)));
   c.chunk = c.page * (1 + static_cast<std::int64_t>(random.below(4)));
   c.keep_chunks = 1 + static_cast<std::int64_t>(random.below(3));
@@ -104,7 +111,8 @@ inline std::unique_ptr<ParameterSet> random_weights(Device& device, const ModelC
     const bool norm =
         weights->specs()[static_cast<std::size_t>(i)].name.find("norm") != std::string::npos;
     for (std::int64_t e = 0; e < view.elements(); ++e)
-      view.as<float>()[e] = static_cast<float>((norm ? 1.0 : 0.0) + 0.3 * random.normal());
+      view.as<float>()[e] =
+          static_cast<float>((norm ? 1.0 - config.norm_offset : 0.0) + 0.3 * random.normal());
   }
   return weights;
 }

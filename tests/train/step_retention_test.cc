@@ -24,10 +24,6 @@ RandomCase small_case(Kind kind) {
   c.config = random_config(random);
   c.config.layers = 3;
   c.config.windows = {0, 20, 0};
-  c.config.local_layers.clear();
-  c.config.local_rope.reset();
-  c.config.gelu = c.config.scaled_embedding = false;
-  c.config.norm_offset = c.config.attention_scalar = 0;
   c.config.qk_norm = kind != Kind::kPlain;
   c.config.output_norms = c.config.wide_qk_norm = kind == Kind::kOutputNorms;
   c.config.input_norms = kind != Kind::kOutputNorms;
