@@ -278,6 +278,14 @@ void ChunkRunner::head(const Task& task) {
   chunk.stream_TD = head_forward_backward(pass, std::move(chunk.stream_TD), host);
 }
 
+void ChunkRunner::logits(std::int64_t chunk, float* host) {
+  Task task;
+  task.chunk = chunk;
+  Chunk& at = chunk_of(task);
+  head_logits(context_of(at), context_.weights, at.stream_TD, host);
+  end_chunk(at);
+}
+
 void ChunkRunner::settle() {
   if (unsettled_.empty()) return;
   context_.device.stream().synchronize();

@@ -65,6 +65,9 @@ class ChunkRunner {
   // sum of the losses.
   void begin_sequence(const SequenceLayout& layout, const SequenceInput& input, float scale);
   void run(const Task& task);
+  // After a forward pass to the last layer's output: ends the chunk with the logits of its last
+  // token (head_logits).
+  void logits(std::int64_t chunk, float* host);
   // After the last task of an episode: its workspace is empty then.
   void end_episode() { release_saved(); }
   // Releases everything taken from the workspace, after an interruption.

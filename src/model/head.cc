@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/linear.h"
 #include "ops/loss_head.h"
 
 namespace longstride {
@@ -47,6 +48,33 @@ Lease head_forward_backward(const HeadPass& pass, Lease x_TD, const HeadLosses& 
   rms_norm_backward(pass.ctx, dh_TD, x_TD, pass.weights.final_norm, dh_TD,
                     pass.gradients.final_norm, false);
   return dh_TD;
+}
+
+void head_logits(const ChunkContext& ctx, const ModelParameters& weights, const Lease& x_TD,
+                 float* host) {
+  // Rows of the head whose conversion to F32 is held at once, where it is stored in another type.
+  constexpr std::int64_t kRows = 8192;
+  const std::int64_t V = weights.head.dim(0), D = ctx.config.hidden_size;
+  const Lease logits_V = ctx.take_f32("logits", {V});
+  const Lease h_D = ctx.take("normed output", {1, D});
+  rms_norm(ctx, x_TD.view().rows(ctx.tokens - 1, 1), weights.final_norm, h_D);
+  Lease wide_D;
+  if (ctx.compute != DType::kF32) {
+    wide_D = ctx.take_f32("normed output", {1, D});
+    copy(ctx, h_D, wide_D);
+  }
+  const View row = wide_D.present() ? wide_D : h_D;
+  for (std::int64_t v = 0; v < V; v += kRows) {
+    const std::int64_t rows = std::min(kRows, V - v);
+    const View w = weights.head.rows(v, rows);
+    const std::int64_t n = ops::linear_scratch_elements(ctx.stream(), {1, w, DType::kF32});
+    const Lease scratch = n > 0 ? ctx.take_f32("linear scratch", {n}) : Lease();
+    ops::linear_forward(ctx.stream(), {.x_RI = row,
+                                       .w_OI = w,
+                                       .y_RO = logits_V.view().rows(v, rows).reshaped({1, rows}),
+                                       .scratch = scratch});
+  }
+  if (host != nullptr) ctx.device.copy_to_host(host, logits_V.view().data(), V * 4);
 }
 
 }  // namespace longstride

@@ -30,4 +30,9 @@ void head_forward(const HeadPass& pass, const Lease& x_TD, const HeadLosses& hos
 // Takes the last layer's output and returns its gradient.
 Lease head_forward_backward(const HeadPass& pass, Lease x_TD, const HeadLosses& host);
 
+// The logits of the last row alone, in F32, of the final norm in the type of activations. `host`
+// holds all V of them when this returns; null in a recording pass.
+void head_logits(const ChunkContext& ctx, const ModelParameters& weights, const Lease& x_TD,
+                 float* host);
+
 }  // namespace longstride

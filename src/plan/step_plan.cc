@@ -52,7 +52,18 @@ std::int64_t improve_largest(PlacedEpisodes& episodes) {
   return proven;
 }
 
-// How a step is cut into tasks, and their keys into segments.
+// Layers without a backward pass retain nothing, except the last one, whose output the head needs.
+void train_from(std::int64_t first, ScheduleOptions& schedule) {
+  schedule.first_trained_layer = first;
+  const std::size_t layers = schedule.windows.size();
+  first = std::min<std::int64_t>(first, std::ssize(schedule.windows) - 1);
+  for (std::vector<Retention>* list : {&schedule.across_episodes, &schedule.offloaded})
+    for (std::size_t i = 0; i < list->size(); ++i)
+      if (static_cast<std::int64_t>(i % layers) < first) (*list)[i] = {};
+}
+
+}  // namespace
+
 ScheduleOptions schedule_options(const Device& runs_on, const ModelConfig& config,
                                  const NumericsRecord& numerics, const StepOptions& options) {
   const ops::PagedAttentionShape shape{.tokens = numerics.chunk_tokens,
@@ -77,18 +88,6 @@ ScheduleOptions schedule_options(const Device& runs_on, const ModelConfig& confi
           .sparse = numerics.sparse,
           .wavefront = options.wavefront};
 }
-
-// Layers without a backward pass retain nothing, except the last one, whose output the head needs.
-void train_from(std::int64_t first, ScheduleOptions& schedule) {
-  schedule.first_trained_layer = first;
-  const std::size_t layers = schedule.windows.size();
-  first = std::min<std::int64_t>(first, std::ssize(schedule.windows) - 1);
-  for (std::vector<Retention>* list : {&schedule.across_episodes, &schedule.offloaded})
-    for (std::size_t i = 0; i < list->size(); ++i)
-      if (static_cast<std::int64_t>(i % layers) < first) (*list)[i] = {};
-}
-
-}  // namespace
 
 KvShape kv_shape(const ModelConfig& config, const NumericsRecord& numerics) {
   return {.layers = config.layers,

@@ -130,6 +130,10 @@ inline StepPlan plan_step(const Device& runs_on, const ModelConfig& config,
 std::int64_t kv_bytes_needed(const ModelConfig& config, const NumericsRecord& numerics,
                              std::int64_t tokens);
 
+// How a step is cut into tasks, and their keys into segments, if every layer is trained.
+ScheduleOptions schedule_options(const Device& runs_on, const ModelConfig& config,
+                                 const NumericsRecord& numerics, const StepOptions& options);
+
 // Shape of a model's pages under a numerics record.
 KvShape kv_shape(const ModelConfig& config, const NumericsRecord& numerics);
 

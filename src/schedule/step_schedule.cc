@@ -60,6 +60,12 @@ class Builder {
     return std::move(result_);
   }
 
+  Episode build_forward(std::int64_t chunk) {
+    begin(EpisodeKind::kForward, 1);
+    forward(chunk);
+    return std::move(result_.episodes.back());
+  }
+
   std::vector<Episode> build_single_forwards() {
     for (std::int64_t c = 0; c + 1 < layout_.chunks(); c += 2) {
       begin(EpisodeKind::kForward, 1);
@@ -406,6 +412,11 @@ StepSchedule make_step_schedule(const SequenceLayout& layout, const ScheduleOpti
   LS_CHECK(!options.forward_only || (options.across_episodes.empty() && options.offloaded.empty()),
            "activations are retained, and there is no backward pass");
   return Builder(layout, options).build();
+}
+
+Episode forward_episode(const SequenceLayout& layout, const ScheduleOptions& options,
+                        std::int64_t chunk) {
+  return Builder(layout, options).build_forward(chunk);
 }
 
 std::vector<Episode> episodes_of_shorter(const SequenceLayout& layout,

@@ -137,6 +137,11 @@ struct ScheduleOptions {
 
 StepSchedule make_step_schedule(const SequenceLayout& layout, const ScheduleOptions& options);
 
+// The forward pass of one chunk, with those before it in their pages: to the last layer's output if
+// `options.forward_only` is set, else to its keys and values. No task releases a page.
+Episode forward_episode(const SequenceLayout& layout, const ScheduleOptions& options,
+                        std::int64_t chunk);
+
 // Episodes that shorter sequences have and one of this layout may lack: chunks that go forward in
 // pairs here may be the last of their sequence that do, and go alone.
 std::vector<Episode> episodes_of_shorter(const SequenceLayout& layout,
