@@ -16,6 +16,8 @@ using Action = std::function<int()>;
 
 void add_train(CLI::App& app, Action& action);
 void add_eval(CLI::App& app, Action& action);
+void add_generate(CLI::App& app, Action& action);
+void add_merge(CLI::App& app, Action& action);
 void add_gradients(CLI::App& app, Action& action);
 void add_inspect(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
@@ -24,6 +26,8 @@ void add_calibrate(CLI::App& app, Action& action);
 void add_demo(CLI::App& app, Action& action);
 
 // Adds `--compute` and `--determinism`, checked; `choice` must outlive the parser.
+void add_compute_options(CLI::App& command, NumericsChoice& choice);
+// The same and `--kv-gradient-dtype`, for commands with a backward pass.
 void add_numerics_options(CLI::App& command, NumericsChoice& choice);
 // All but --attention itself, whose words differ by command.
 void add_sparse_options(CLI::App& command, AttentionChoice& choice);

@@ -78,7 +78,7 @@ SparseLayers apply_sparse_options(const AttentionChoice& choice, std::int64_t pa
   return sparse;
 }
 
-void add_numerics_options(CLI::App& command, NumericsChoice& choice) {
+void add_compute_options(CLI::App& command, NumericsChoice& choice) {
   command
       .add_option("--compute", choice.compute,
                   "type of activations: f32, bf16, or auto: bf16 where the device computes in it")
@@ -89,6 +89,10 @@ void add_numerics_options(CLI::App& command, NumericsChoice& choice) {
                   "exact: the same bits in every run; fast: kernels that do not repeat may be used")
       ->check(CLI::IsMember({"exact", "fast"}))
       ->capture_default_str();
+}
+
+void add_numerics_options(CLI::App& command, NumericsChoice& choice) {
+  add_compute_options(command, choice);
   command
       .add_option("--kv-gradient-dtype", choice.kv_gradient_dtype,
                   "type of the gradients of keys and values across chunks; bf16 takes half the "
@@ -112,6 +116,8 @@ int main(int argc, char** argv) {
   cli::Action action;
   cli::add_train(app, action);
   cli::add_eval(app, action);
+  cli::add_generate(app, action);
+  cli::add_merge(app, action);
   cli::add_gradients(app, action);
   cli::add_inspect(app, action);
   cli::add_bench(app, action);

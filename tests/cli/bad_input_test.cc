@@ -152,9 +152,10 @@ TEST(BadOutput, BelowAFile) {
 
 TEST(BadCommand, Unknown) {
   EXPECT_TRUE(refused(run_program({"trian"}), {"no command 'trian'", "did you mean train?"}));
-  EXPECT_TRUE(refused(
-      run_program({"xyzzy"}),
-      {"no command 'xyzzy'", "train, eval, gradients, inspect, bench, plan, calibrate, demo"}));
+  EXPECT_TRUE(
+      refused(run_program({"xyzzy"}),
+              {"no command 'xyzzy'",
+               "train, eval, generate, merge, gradients, inspect, bench, plan, calibrate, demo"}));
 }
 
 TEST(BadCommand, None) {
