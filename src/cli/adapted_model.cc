@@ -13,9 +13,9 @@ std::vector<ParameterSpec> AdaptedModel::specs(const Device& device,
   return specs;
 }
 
-void AdaptedModel::load(Engine& engine) const {
-  engine.load(directory);
-  if (adapter) engine.load_adapters(*adapter);
+void AdaptedModel::load(ParameterSet& weights) const {
+  directory.load(weights);
+  if (adapter) load_adapters(*adapter, weights);
 }
 
 void add_adapter_option(CLI::App& command, std::string& adapter) {

@@ -19,7 +19,7 @@ struct AdaptedModel {
   // What is trained: everything, or the adapters and the modules beside them. `compute` is the
   // numerics option, in its words.
   std::vector<ParameterSpec> specs(const Device& device, const std::string& compute) const;
-  void load(Engine& engine) const;
+  void load(ParameterSet& weights) const;
 };
 
 void add_adapter_option(CLI::App& command, std::string& adapter);

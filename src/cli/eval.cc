@@ -124,7 +124,7 @@ int eval(const Options& o) {
   SequenceLayout{context, numerics.chunk_tokens, numerics.page_tokens, {0}}.validate();
   Engine engine(*device, config, frozen(model.specs(*device, o.numerics.compute)));
   StepPlan plan = plan_of(engine, numerics, context);
-  model.load(engine);
+  model.load(engine.weights());
   engine.prepare_step(numerics, std::move(plan));
   engine.record_losses();
   engine.choose_kernels();

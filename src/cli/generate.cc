@@ -5,12 +5,12 @@
 
 #include "base/error.h"
 #include "base/sizes.h"
+#include "cli/adapted_model.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/usage.h"
 #include "data/corpus.h"
 #include "data/token_values.h"
-#include "model/model_directory.h"
 #include "model/stop_tokens.h"
 #include "train/generator.h"
 
@@ -18,7 +18,7 @@ namespace longstride::cli {
 namespace {
 
 struct Options {
-  std::string model, tokens, format = "u32", chunk, page = "128", device = "auto";
+  std::string model, adapter, tokens, format = "u32", chunk, page = "128", device = "auto";
   std::int64_t count = 0;
   double temperature = 0;
   std::uint64_t seed = 0;
@@ -96,11 +96,11 @@ std::string text_of(const std::vector<std::int32_t>& tokens) {
 int generate_command(const Options& o, bool seed_given) {
   if (seed_given && o.temperature == 0)
     throw Error("--seed has no effect without --temperature", "greedy output has no chance in it");
-  const ModelDirectory model = ModelDirectory::open(o.model);
-  ModelConfig config = model.config();
+  const AdaptedModel model = open_adapted_model(o.model, o.adapter);
+  ModelConfig config = model.directory.config();
   const std::vector<std::int32_t> prompt = read_prompt(o, config);
   GenerateOptions options{.count = o.count, .temperature = o.temperature, .seed = o.seed};
-  if (!o.ignore_eos) options.stop = read_stop_tokens(model.path(), config);
+  if (!o.ignore_eos) options.stop = read_stop_tokens(model.directory.path(), config);
   // The last new token is not computed.
   const std::int64_t tokens = std::ssize(prompt) + o.count - 1, page = parse_size(o.page, "--page");
   const std::unique_ptr<Device> device = make_device(o.device);
@@ -112,8 +112,9 @@ int generate_command(const Options& o, bool seed_given) {
   const NumericsRecord numerics =
       choose_numerics(*device, config, parse_size(chunk, "--chunk"), page, choice);
   SequenceLayout{tokens, numerics.chunk_tokens, numerics.page_tokens, {0}}.validate();
-  check_memory(*device, config, numerics, tokens, ParameterSet::bytes_needed(model.specs()));
-  ParameterSet weights(*device, model.specs(), "weights");
+  const std::vector<ParameterSpec> specs = model.specs(*device, o.numerics.compute);
+  check_memory(*device, config, numerics, tokens, ParameterSet::bytes_needed(specs));
+  ParameterSet weights(*device, specs, "weights");
   model.load(weights);
   Generator generator(config, weights, numerics, tokens);
   const Result result = continue_prompt(generator, prompt, options);
@@ -134,6 +135,7 @@ void add_generate(CLI::App& app, Action& action) {
   auto o = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("generate", "continues a sequence of tokens");
   command->add_option("--model", o->model, "Hugging Face directory")->required();
+  add_adapter_option(*command, o->adapter);
   command->add_option("--tokens", o->tokens, "the sequence: a token file, or text")->required();
   command->add_option("--format", o->format, "of the token file")
       ->check(CLI::IsMember({"u32", "u16", "text"}))

@@ -133,7 +133,7 @@ Outcome run(const Options& o, const Sample& sample, const AdaptedModel& model, E
                       parse_size(o.page, "--page"), choice);
   SequenceLayout{sample.size(), numerics.chunk_tokens, numerics.page_tokens, sample.document_starts}
       .validate();
-  model.load(engine);
+  model.load(engine.weights());
   engine.prepare_step(
       numerics, engine
                     .planner(numerics, {.max_tokens = sample.size(),

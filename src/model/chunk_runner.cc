@@ -208,7 +208,7 @@ void ChunkRunner::make_rope_tables(Chunk& chunk) {
   const auto take = [&](const char* name) { return workspace_.take(name, DType::kF32, {T, N}); };
   chunk.cos_TN = take("cos");
   chunk.sin_TN = take("sin");
-  const bool two = context_.local_frequencies.present();
+  const bool two = context_.rope.local_frequencies.present();
   if (two) chunk.local_cos_TN = take("local cos");
   if (two) chunk.local_sin_TN = take("local sin");
   const Lease positions_T = workspace_.take("positions", DType::kI64, {T});
@@ -216,11 +216,12 @@ void ChunkRunner::make_rope_tables(Chunk& chunk) {
   for (std::int64_t t = begin; t < begin + T; ++t)
     positions_.push_back(input_.first_position + t - layout_.document_start(t));
   device.copy_from_host(positions_T.view().data(), positions_.data(), T * size_of(DType::kI64));
-  ops::rope_tables(device.stream(), {positions_T, context_.frequencies, chunk.cos_TN, chunk.sin_TN,
-                                     context_.attention_factor});
+  ops::rope_tables(device.stream(), {positions_T, context_.rope.frequencies, chunk.cos_TN,
+                                     chunk.sin_TN, context_.rope.attention_factor});
   if (two)
-    ops::rope_tables(device.stream(), {positions_T, context_.local_frequencies, chunk.local_cos_TN,
-                                       chunk.local_sin_TN, context_.local_attention_factor});
+    ops::rope_tables(device.stream(),
+                     {positions_T, context_.rope.local_frequencies, chunk.local_cos_TN,
+                      chunk.local_sin_TN, context_.rope.local_attention_factor});
 }
 
 void ChunkRunner::embed(const Task& task) {

@@ -16,6 +16,7 @@
 #include "model/page_selector.h"
 #include "model/parameters.h"
 #include "model/retained_activations.h"
+#include "model/rope_on_device.h"
 #include "pages/page_store.h"
 #include "schedule/numerics.h"
 #include "schedule/step_schedule.h"
@@ -40,10 +41,7 @@ struct RunnerContext {
   const NumericsRecord& numerics;
   const ModelParameters& weights;
   const ModelParameters& gradients;
-  ConstView frequencies;  // F64 [C/2]
-  double attention_factor = 1.0;
-  ConstView local_frequencies = {};  // of layers that have their own; absent: none has
-  double local_attention_factor = 1.0;
+  RopeViews rope;
   const RetainedActivations& retained;
   const PageSummaries& summaries;
   OffloadedActivations* offloaded = nullptr;  // null: none are, or shapes are being recorded

@@ -128,6 +128,20 @@ void fold_adapters(ParameterSet& weights) {
     }
 }
 
+void load_adapters(const AdapterDirectory& directory, ParameterSet& weights) {
+  for (std::int64_t i = 0; i < weights.size(); ++i) {
+    const ParameterSpec& spec = weights.specs()[static_cast<std::size_t>(i)];
+    const AdapterTensor* tensor = directory.find(spec.name);
+    if (tensor == nullptr && spec.place.is_head_too) tensor = directory.find("lm_head.weight");
+    if (tensor != nullptr)
+      directory.load(*tensor, weights.device(), weights.view(i));
+    else
+      LS_CHECK(!spec.adapter && !spec.trainable, "{} is not in {}", spec.name,
+               directory.path().string());
+  }
+  fold_adapters(weights);
+}
+
 void fill_folded(
     ParameterSet& weights,
     const std::function<void(ParameterSet& plain, std::span<const std::int64_t> numbers)>& fill) {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "model/adapter_config.h"
+#include "model/adapter_directory.h"
 #include "model/parameters.h"
 #include "model/projections.h"
 
@@ -25,6 +25,9 @@ void add_adapters(std::vector<ParameterSpec>& specs, const AdapterConfig& adapte
 // Makes what is derived from the adapters of `weights`, which holds everything. Call it when they
 // were loaded or have changed. Does nothing if there are none.
 void fold_adapters(ParameterSet& weights);
+
+// Loads the adapters and the modules beside them, and folds them in.
+void load_adapters(const AdapterDirectory& directory, ParameterSet& weights);
 
 // Fills the weights that have room for folded adapters, a layer at a time: `fill` gets a set of
 // plain ones, whose numbers in `weights` are `numbers`. Synchronizes the device.

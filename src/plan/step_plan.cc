@@ -167,14 +167,12 @@ void StepPlanner::place_episodes(const Device& runs_on, const ModelConfig& confi
   const ModelParameters weight_views = weights.model(), gradient_views = gradients.model();
   const RetainedActivations retained(device, without_pages_.retained(config, shape_.dtype));
   const PageSummaries summaries(device, shape_, numerics.sparse, layout_.pages());
-  const View frequencies(nullptr, DType::kF64, {config.head_size / 2});
   const RunnerContext context{.device = device,
                               .config = config,
                               .numerics = numerics,
                               .weights = weight_views,
                               .gradients = gradient_views,
-                              .frequencies = frequencies,
-                              .local_frequencies = config.local_rope ? frequencies : View(),
+                              .rope = rope_shapes(config),
                               .retained = retained,
                               .summaries = summaries};
   // Only sizes matter here, so every chunk counts as full, up to the whole sequence.

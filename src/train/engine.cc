@@ -13,20 +13,6 @@ Engine::Engine(Device& device, const ModelConfig& config,
       weights_(device, parameters, "weights"),
       gradients_(ParameterSet::gradients(device, parameters)) {}
 
-void Engine::load_adapters(const AdapterDirectory& directory) {
-  for (std::int64_t i = 0; i < weights_.size(); ++i) {
-    const ParameterSpec& spec = weights_.specs()[static_cast<std::size_t>(i)];
-    const AdapterTensor* tensor = directory.find(spec.name);
-    if (tensor == nullptr && spec.place.is_head_too) tensor = directory.find("lm_head.weight");
-    if (tensor != nullptr)
-      directory.load(*tensor, device_, weights_.view(i));
-    else
-      LS_CHECK(!spec.adapter && !spec.trainable, "{} is not in {}", spec.name,
-               directory.path().string());
-  }
-  fold_adapters(weights_);
-}
-
 void Engine::start_adapters(std::uint64_t seed) {
   initialize_adapters(weights_, seed);
   fold_adapters(weights_);

@@ -31,7 +31,9 @@ class Engine {
 
   // Adapters, and what is trained beside them: from a directory, or new ones, which change nothing.
   // Call one of them after the weights are filled, if the parameters have adapters.
-  void load_adapters(const AdapterDirectory& directory);
+  void load_adapters(const AdapterDirectory& directory) {
+    longstride::load_adapters(directory, weights_);
+  }
   void start_adapters(std::uint64_t seed);
 
   // Plans steps of this model; needs no memory of the device.

@@ -43,15 +43,14 @@ PlacedEpisode ForwardChunks::place(const RunnerContext& context,
   const KvShape shape = kv_shape(context.config, context.numerics);
   const RetainedActivations retained(device, {});
   const PageSummaries summaries(device, shape, context.numerics.sparse, longest_.pages());
-  const RunnerContext on_shapes{
-      .device = device,
-      .config = context.config,
-      .numerics = context.numerics,
-      .weights = views,
-      .gradients = none,
-      .frequencies = View(nullptr, DType::kF64, {context.config.head_size / 2}),
-      .retained = retained,
-      .summaries = summaries};
+  const RunnerContext on_shapes{.device = device,
+                                .config = context.config,
+                                .numerics = context.numerics,
+                                .weights = views,
+                                .gradients = none,
+                                .rope = rope_shapes(context.config),
+                                .retained = retained,
+                                .summaries = summaries};
   SequenceLayout layout = longest_;
   layout.tokens = std::min(layout.tokens, layout.chunk_tokens);
   const std::vector<std::int32_t> zeros(static_cast<std::size_t>(layout.tokens));

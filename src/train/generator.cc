@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "base/random.h"
-#include "model/rope_frequencies.h"
 #include "ops/kernel_choices.h"
 #include "train/step.h"
 
@@ -34,23 +33,18 @@ Generator::Generator(const ModelConfig& config, const ParameterSet& weights,
       pages_(device_, kv_shape(config, numerics), pages_of(max_tokens, numerics.page_tokens)),
       summaries_(device_, kv_shape(config, numerics), numerics.sparse,
                  pages_of(max_tokens, numerics.page_tokens)),
-      retained_(device_, {}) {
+      retained_(device_, {}),
+      rope_(device_, config) {
   ops::use_kernel_choices(device_.stream(), numerics.choices);
   reserve_libraries(device_, config, numerics, max_tokens);
-  const RopeFrequencies rope = rope_frequencies(config);
-  const auto bytes = static_cast<std::int64_t>(rope.frequencies.size() * sizeof(double));
-  frequencies_ = device_.allocate(bytes, "RoPE frequencies");
-  device_.copy_from_host(frequencies_->data(), rope.frequencies.data(), bytes);
-  const RunnerContext context{
-      .device = device_,
-      .config = config_,
-      .numerics = numerics_,
-      .weights = weights_,
-      .gradients = no_gradients_,
-      .frequencies = View(frequencies_->data(), DType::kF64, {config.head_size / 2}),
-      .attention_factor = rope.attention_factor,
-      .retained = retained_,
-      .summaries = summaries_};
+  const RunnerContext context{.device = device_,
+                              .config = config_,
+                              .numerics = numerics_,
+                              .weights = weights_,
+                              .gradients = no_gradients_,
+                              .rope = rope_.views(),
+                              .retained = retained_,
+                              .summaries = summaries_};
   const auto runs = [&](std::int64_t chunk) {
     return std::make_unique<ForwardChunks>(context, weights.specs(), pages_, chunk, max_tokens);
   };

@@ -56,7 +56,8 @@ class Generator {
   FlatPages pages_;
   PageSummaries summaries_;
   RetainedActivations retained_;  // nothing
-  std::unique_ptr<Memory> frequencies_, arena_;
+  RopeOnDevice rope_;
+  std::unique_ptr<Memory> arena_;
   std::unique_ptr<ForwardChunks> chunks_, single_pages_;  // chunks_: null if the context has none
   std::vector<std::int32_t> tokens_;
   std::int64_t done_ = 0;  // tokens whose pages are full and computed

@@ -6,7 +6,6 @@
 
 #include "base/log.h"
 #include "base/random.h"
-#include "model/rope_frequencies.h"
 #include "ops/kernel_choices.h"
 #include "ops/kernel_libraries.h"
 #include "ops/loss_head.h"
@@ -118,15 +117,7 @@ StepRunner::StepRunner(const ModelConfig& config, const ParameterSet& weights,
            plan_.page_tokens, numerics.chunk_tokens, numerics.page_tokens);
   ops::use_kernel_choices(device_.stream(), numerics.choices);
   reserve_libraries(device_, config, numerics, plan_.max_tokens);
-  const RopeFrequencies rope = rope_frequencies(config),
-                        local = config.local_rope
-                                    ? rope_frequencies(*config.local_rope, config.head_size)
-                                    : RopeFrequencies{};
-  std::vector<double> all = rope.frequencies;
-  all.insert(all.end(), local.frequencies.begin(), local.frequencies.end());
-  const auto frequency_bytes = static_cast<std::int64_t>(all.size() * sizeof(double));
-  frequencies_ = device_.allocate(frequency_bytes, "RoPE frequencies");
-  device_.copy_from_host(frequencies_->data(), all.data(), frequency_bytes);
+  rope_ = std::make_unique<RopeOnDevice>(device_, config);
   arena_ = device_.allocate(plan_.memory.workspace, "workspace");
   store_ = std::make_unique<KvStore>(device_, kv_shape(config, numerics), plan_.pages,
                                      make_mover ? make_mover(device_) : nullptr);
@@ -135,25 +126,16 @@ StepRunner::StepRunner(const ModelConfig& config, const ParameterSet& weights,
         device_, make_mover ? make_mover(device_) : device_.make_mover(),
         ActivationSizes(config_, numerics_.compute), config_.layers, plan_.longest_chunk(), saved,
         plan_.activations);
-  const std::int64_t pairs = config.head_size / 2;
-  const View frequencies(frequencies_->data(), DType::kF64, {pairs});
-  View local_frequencies;
-  if (config.local_rope)
-    local_frequencies = {frequencies_->data() + frequencies.bytes(), DType::kF64, {pairs}};
-  runner_ =
-      std::make_unique<ChunkRunner>(RunnerContext{.device = device_,
-                                                  .config = config_,
-                                                  .numerics = numerics_,
-                                                  .weights = weights_,
-                                                  .gradients = gradients_,
-                                                  .frequencies = frequencies,
-                                                  .attention_factor = rope.attention_factor,
-                                                  .local_frequencies = local_frequencies,
-                                                  .local_attention_factor = local.attention_factor,
-                                                  .retained = retained_,
-                                                  .summaries = summaries_,
-                                                  .offloaded = offloaded_.get()},
-                                    workspace_, *store_);
+  runner_ = std::make_unique<ChunkRunner>(RunnerContext{.device = device_,
+                                                        .config = config_,
+                                                        .numerics = numerics_,
+                                                        .weights = weights_,
+                                                        .gradients = gradients_,
+                                                        .rope = rope_->views(),
+                                                        .retained = retained_,
+                                                        .summaries = summaries_,
+                                                        .offloaded = offloaded_.get()},
+                                          workspace_, *store_);
   runner_->reserve(plan_.layout());
 }
 

@@ -112,7 +112,8 @@ class StepRunner {
   ModelParameters weights_, gradients_;
   Device& device_;
   StepPlan plan_;
-  std::unique_ptr<Memory> arena_, frequencies_;
+  std::unique_ptr<Memory> arena_;
+  std::unique_ptr<RopeOnDevice> rope_;
   std::unique_ptr<KvStore> store_;
   RetainedActivations retained_;
   std::unique_ptr<OffloadedActivations> offloaded_;  // null if none are
