@@ -4,16 +4,15 @@
 #include <cmath>
 
 #include "base/thread_pool.h"
+#include "ops/adamw_factors.h"
+#include "ops/cpu/adamw_8bit.h"
 #include "ops/cpu/simd_math.h"
+#include "ops/cpu/stochastic_narrow.h"
 #include "ops/cpu/widen.h"
+#include "tensor/stochastic_weight.h"
 
 namespace longstride::ops::cpu {
 namespace {
-
-// AdamW's per-element factors, rounded once from double.
-struct Factors {
-  float grad_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, keep, step, root_scale, eps;
-};
 
 LS_SIMD_CLONES double sum_of_squares_piece(const float* g, std::int64_t n) {
   double sum = 0;
@@ -22,9 +21,9 @@ LS_SIMD_CLONES double sum_of_squares_piece(const float* g, std::int64_t n) {
   return sum;
 }
 
-LS_SIMD_CLONES void adamw_piece(const Factors& factors, const float* g, std::int64_t n, float* p,
-                                float* m, float* v) {
-  const Factors f = factors;
+LS_SIMD_CLONES void adamw_piece(const AdamWFactors& factors, const float* g, std::int64_t n,
+                                float* p, float* m, float* v) {
+  const AdamWFactors f = factors;
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) {
     const float gradient = g[i] * f.grad_scale;
@@ -53,21 +52,25 @@ void sum_of_squares(Stream&, const SumOfSquares& args) {
 }
 
 void adamw(Stream&, const AdamW& args) {
-  const Shape& shape = args.master.shape();
-  const double c1 = 1.0 - std::pow(args.beta1, static_cast<double>(args.step));
-  const double c2 = 1.0 - std::pow(args.beta2, static_cast<double>(args.step));
-  const Factors factors{.grad_scale = static_cast<float>(args.grad_scale),
-                        .beta1 = static_cast<float>(args.beta1),
-                        .one_minus_beta1 = static_cast<float>(1.0 - args.beta1),
-                        .beta2 = static_cast<float>(args.beta2),
-                        .one_minus_beta2 = static_cast<float>(1.0 - args.beta2),
-                        .keep = static_cast<float>(1.0 - args.lr * args.weight_decay),
-                        .step = static_cast<float>(args.lr / c1),
-                        .root_scale = static_cast<float>(1.0 / std::sqrt(c2)),
-                        .eps = static_cast<float>(args.eps)};
+  if (args.m_absmax.present()) return adamw_8bit(args);
+  const AdamWFactors factors = adamw_factors(args);
   const float* g = args.g.as<float>();
-  float *master = args.master.as<float>(), *m = args.m.as<float>(), *v = args.v.as<float>();
-  const std::int64_t elements = shape.elements();
+  float *m = args.m.as<float>(), *v = args.v.as<float>();
+  const std::int64_t elements = args.g.elements();
+  if (!args.master.present()) {
+    parallel_for(pieces_of(elements), [&](std::int64_t piece) {
+      const std::int64_t end = std::min((piece + 1) * kPiece, elements);
+      float p[kRoundingRow];
+      for (std::int64_t i = piece * kPiece; i < end; i += kRoundingRow) {
+        const std::int64_t n = std::min(kRoundingRow, end - i);
+        widen(args.weight, i, n, p);
+        adamw_piece(factors, g + i, n, p, m + i, v + i);
+        narrow_stochastically(p, n, args.weight, i, args.rounding_key, args.first_element + i);
+      }
+    });
+    return;
+  }
+  float* master = args.master.as<float>();
   parallel_for(pieces_of(elements), [&](std::int64_t piece) {
     const std::int64_t i = piece * kPiece, n = std::min(kPiece, elements - i);
     adamw_piece(factors, g + i, n, master + i, m + i, v + i);

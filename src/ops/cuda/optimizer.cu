@@ -1,9 +1,10 @@
 // Gradient norm and AdamW: the contract is in ops/optimizer.h.
 #include "ops/optimizer.h"
 
-#include <cmath>
-
+#include "ops/adamw_factors.h"
+#include "ops/cuda/adamw_8bit.h"
 #include "ops/cuda/for_elements.cuh"
+#include "ops/cuda/stochastic_store.cuh"
 
 namespace longstride::ops::cuda {
 namespace {
@@ -59,15 +60,10 @@ __global__ void __launch_bounds__(kSumThreads) add_block_sums_kernel(int blocks,
   if (threadIdx.x == 0) *total += sum[0];
 }
 
-// AdamW's per-element factors, rounded once from double.
-struct Factors {
-  float grad_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, keep, step, root_scale, eps;
-};
-
 // W: the type of the weight's copy; `weight` is null if there is none.
 template <class W>
 struct AdamWBody {
-  Factors f;
+  AdamWFactors f;
   const float* g;
   float *master, *m, *v;
   W* weight;
@@ -104,6 +100,48 @@ struct AdamWBody {
   }
 };
 
+// Without a master: W is the type of the weight, which is rounded stochastically.
+template <class W>
+struct WeightOnlyBody {
+  AdamWFactors f;
+  const float* g;
+  W* weight;
+  float *m, *v;
+  std::uint64_t key;
+  std::int64_t first;
+
+  static constexpr int kWidth = vector_width<float>;
+  template <int N>
+  struct Inputs {
+    Packed<float, N> g, m, v;
+    Packed<W, N> weight;
+  };
+  template <int N>
+  __device__ Inputs<N> load(std::int64_t i) const {
+    using Floats = Packed<float, N>;
+    return {Floats::load(g + i), Floats::load(m + i), Floats::load(v + i),
+            Packed<W, N>::load(weight + i)};
+  }
+  template <int N>
+  __device__ void store(std::int64_t i, const Inputs<N>& inputs) const {
+    float gradient[N], p[N], m_new[N], v_new[N];
+    inputs.g.unpack(gradient);
+    inputs.weight.unpack(p);
+    inputs.m.unpack(m_new);
+    inputs.v.unpack(v_new);
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      const float d = gradient[j] * f.grad_scale;
+      m_new[j] = f.beta1 * m_new[j] + f.one_minus_beta1 * d;
+      v_new[j] = f.beta2 * v_new[j] + f.one_minus_beta2 * d * d;
+      p[j] = f.keep * p[j] - f.step * m_new[j] / (sqrtf(v_new[j]) * f.root_scale + f.eps);
+    }
+    store_floats<N>(m_new, m + i);
+    store_floats<N>(v_new, v + i);
+    store_stochastically<N>(p, element_row(key, first + i), place_in_row(first + i), weight + i);
+  }
+};
+
 }  // namespace
 
 void sum_of_squares(Stream& stream, const SumOfSquares& args) {
@@ -125,27 +163,24 @@ void sum_of_squares(Stream& stream, const SumOfSquares& args) {
 }
 
 void adamw(Stream& stream, const AdamW& args) {
-  const Shape& shape = args.master.shape();
-  const double c1 = 1.0 - std::pow(args.beta1, static_cast<double>(args.step));
-  const double c2 = 1.0 - std::pow(args.beta2, static_cast<double>(args.step));
-  const Factors factors{.grad_scale = static_cast<float>(args.grad_scale),
-                        .beta1 = static_cast<float>(args.beta1),
-                        .one_minus_beta1 = static_cast<float>(1.0 - args.beta1),
-                        .beta2 = static_cast<float>(args.beta2),
-                        .one_minus_beta2 = static_cast<float>(1.0 - args.beta2),
-                        .keep = static_cast<float>(1.0 - args.lr * args.weight_decay),
-                        .step = static_cast<float>(args.lr / c1),
-                        .root_scale = static_cast<float>(1.0 / std::sqrt(c2)),
-                        .eps = static_cast<float>(args.eps)};
+  if (args.m_absmax.present()) return adamw_8bit(stream, args);
+  const AdamWFactors factors = adamw_factors(args);
+  const auto* g = args.g.as<float>();
+  float *m = args.m.as<float>(), *v = args.v.as<float>();
   dispatch_weight(args.weight.present() ? args.weight.dtype() : DType::kF32, [&](auto type) {
     using W = typename decltype(type)::type;
-    const AdamWBody<W> body{factors,
-                            args.g.as<float>(),
-                            args.master.as<float>(),
-                            args.m.as<float>(),
-                            args.v.as<float>(),
-                            args.weight.present() ? args.weight.as<W>() : nullptr};
-    for_elements<1>(stream, shape.elements(),
+    W* weight = args.weight.present() ? args.weight.as<W>() : nullptr;
+    if constexpr (!std::is_same_v<W, float>) {
+      if (!args.master.present()) {
+        const WeightOnlyBody<W> body{factors,           g, weight, m, v, args.rounding_key,
+                                     args.first_element};
+        // Four neighbouring elements are in one row of random bits.
+        return for_elements<1>(stream, args.g.elements(),
+                               aligned({g, weight, m, v}) && args.first_element % 4 == 0, body);
+      }
+    }
+    const AdamWBody<W> body{factors, g, args.master.as<float>(), m, v, weight};
+    for_elements<1>(stream, args.g.elements(),
                     aligned({body.g, body.master, body.m, body.v, body.weight}), body);
   });
 }

@@ -1,0 +1,90 @@
+// The dynamic 8-bit code of bitsandbytes (create_dynamic_map), for values scaled to at most 1: its
+// 256 values are linear within each power of ten, with twice as many steps in each larger one. The
+// signed code has 127 negative values, 0, the same 127 positive ones and 1; the unsigned one has 0,
+// 254 positive values and 1. Constexpr, for the host and for kernels.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <limits>
+
+namespace longstride {
+
+// Elements that share a scale, the largest magnitude among them.
+inline constexpr std::int64_t kCodeBlock = 256;
+// The factor that scales a block; the bound keeps it finite for the smallest numbers.
+constexpr float code_scale(float absmax) { return 1.0f / (absmax > 1e-38f ? absmax : 1e-38f); }
+
+// Values are found by their rank: 0 for the value 0, counting by magnitude.
+template <bool kSigned>
+struct DynamicCode {
+  static constexpr int kZero = kSigned ? 127 : 0;                  // the code of 0
+  static constexpr int kRanks = 256 - kZero, kSteps = kRanks - 2;  // without 0 and 1
+  // A magnitude's bin: exponent and 7 bits of mantissa, from 2^-23 to 1. A bin has at most one
+  // border between two ranks, so that a look-up and a comparison find the nearest value.
+  static constexpr int kFirstBin = 0x3400, kBins = 0x3f80 - kFirstBin + 1;
+
+  std::array<float, 256> values{};          // by code, ascending
+  std::array<float, kRanks> borders{};      // between rank r and r + 1; infinity after the last
+  std::array<std::uint8_t, kBins> below{};  // borders below each bin
+
+  // `bits`: of the magnitude as F32. Any value is safe.
+  static constexpr int bin_of(std::uint32_t bits) {
+    const int bin = static_cast<int>(bits >> 16) - kFirstBin;
+    return bin < 0 ? 0 : bin < kBins ? bin : kBins - 1;
+  }
+  // The code of rank `rank`; the signed code has no -1, and gives the value before it.
+  static constexpr int code_of(int rank, bool negative) {
+    if (!kSigned || !negative) return kZero + rank;
+    return kZero - (rank < kZero ? rank : kZero);
+  }
+
+  // The nearest value's code; halfway between two, the smaller magnitude's. NaN gives some code.
+  constexpr std::uint8_t nearest(float x) const {
+    const auto bits = std::bit_cast<std::uint32_t>(x);
+    const float magnitude = std::bit_cast<float>(bits & 0x7fffffffu);
+    const int rank = below[static_cast<std::size_t>(bin_of(bits & 0x7fffffffu))];
+    return static_cast<std::uint8_t>(code_of(
+        rank + (borders[static_cast<std::size_t>(rank)] < magnitude ? 1 : 0), (bits >> 31) != 0));
+  }
+
+  constexpr DynamicCode() {
+    std::size_t rank = 0;
+    constexpr std::size_t zero = kZero;
+    constexpr float kScales[] = {1e-6f, 1e-5f, 1e-4f, 1e-3f, 1e-2f, 1e-1f, 1.0f};
+    for (int decade = 0; decade < 7; ++decade) {
+      const int steps = 1 << (kSigned ? decade : decade + 1);
+      for (int i = 0; i < steps; ++i) {
+        const float mean = (edge(i, steps) + edge(i + 1, steps)) / 2.0f;
+        values[zero + ++rank] = kScales[decade] * mean;
+      }
+    }
+    values[255] = 1.0f;
+    if (kSigned)
+      for (std::size_t r = 1; r <= zero; ++r) values[zero - r] = -values[zero + r];
+    for (std::size_t r = 0; r + 1 < borders.size(); ++r)
+      borders[r] = (values[zero + r] + values[zero + r + 1]) / 2.0f;
+    borders.back() = std::numeric_limits<float>::infinity();
+    std::uint8_t count = 0;
+    for (int bin = 1; bin < kBins; ++bin) {
+      const float first = std::bit_cast<float>(static_cast<std::uint32_t>(kFirstBin + bin) << 16);
+      while (borders[count] < first) ++count;
+      below[static_cast<std::size_t>(bin)] = count;
+    }
+  }
+
+ private:
+  // Point i of `steps` even steps from 0.1 to 1, rounded as torch.linspace does.
+  static constexpr float edge(int i, int steps) {
+    constexpr float kFrom = 0.1f;
+    const double step = (1.0f - kFrom) / static_cast<float>(steps);
+    return static_cast<float>(i < (steps + 1) / 2 ? double{kFrom} + step * i
+                                                  : 1.0 - step * (steps - i));
+  }
+};
+
+inline constexpr DynamicCode<true> kSignedCode;
+inline constexpr DynamicCode<false> kUnsignedCode;
+
+}  // namespace longstride
