@@ -26,7 +26,7 @@ class DeviceState final : public OptimizerState {
                            .elements = specs_[i].shape.elements()};
       for (std::size_t c = 0; c < sets_.size(); ++c) {
         const View view = sets_[c].view(segment.parameter);
-        segment.columns[c] = view.reshaped({view.elements()});
+        if (view.present()) segment.columns[c] = view.reshaped({view.elements()});
       }
       change(segment);
     }
@@ -48,7 +48,7 @@ class DeviceState final : public OptimizerState {
   void load(const Source& source) override {
     for (std::int64_t c = 0; c < std::ssize(sets_); ++c)
       for (std::int64_t i = 0; i < std::ssize(specs_); ++i) {
-        if (!specs_[static_cast<std::size_t>(i)].trainable) continue;
+        if (!sets_[static_cast<std::size_t>(c)].view(i).present()) continue;
         const View view = view_of(c, i);
         const std::span<const std::byte> bytes = source(c, i);
         LS_CHECK(std::ssize(bytes) == view.bytes(), "{} bytes for {}", bytes.size(), view.bytes());
@@ -75,7 +75,8 @@ class DeviceState final : public OptimizerState {
   View view_of(std::int64_t column, std::int64_t parameter) const {
     LS_CHECK(column >= 0 && column < std::ssize(sets_), "column {} of {}", column, sets_.size());
     const View view = sets_[static_cast<std::size_t>(column)].view(parameter);
-    LS_CHECK(view.present(), "{} is frozen", specs_[static_cast<std::size_t>(parameter)].name);
+    LS_CHECK(view.present(), "{} has no column {}",
+             specs_[static_cast<std::size_t>(parameter)].name, column);
     return view;
   }
 

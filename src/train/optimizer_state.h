@@ -46,7 +46,7 @@ struct StateBytes {
 
 // Contiguous elements of one parameter, starting at a multiple of 64 and of every column's block.
 // The views, one per column, are in device memory, have one dimension, and are valid for operations
-// on its stream until the visitor returns.
+// on its stream until the visitor returns. Columns that the parameter does not have are absent.
 struct StateSegment {
   static constexpr std::size_t kMaxColumns = 8;
 
@@ -78,11 +78,12 @@ class OptimizerState {
   // change the segment's values. They are complete when visit returns.
   virtual void visit(const Visitor& change) = 0;
 
-  // Passes one trainable parameter's bytes to `sink`, in order and in pieces, without using device
-  // memory. Fastest in the order of the parameters, column after column.
+  // Passes the bytes of a parameter's column, which it must have, to `sink`, in order and in
+  // pieces, without using device memory. Fastest in the order of the parameters, column after
+  // column.
   virtual void read(std::int64_t column, std::int64_t parameter, const Sink& sink) = 0;
-  // Replaces everything by the values of `source`, which is called in the fastest order, several
-  // times for a large parameter.
+  // Replaces everything by the values of `source`, which is called for the columns of each
+  // parameter in the fastest order, several times for a large one.
   virtual void load(const Source& source) = 0;
 
   virtual StateBytes bytes() const = 0;

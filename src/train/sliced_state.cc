@@ -46,7 +46,7 @@ class SlicedState final : public OptimizerState {
     for (std::int64_t s = first; s < cut_.size() && cut_[s].pieces.front().parameter <= parameter;
          ++s)
       for (const StatePiece& piece : cut_[s].pieces)
-        if (piece.parameter == parameter)
+        if (piece.parameter == parameter && piece.has(column))
           sink({store_.look_at(s) + cut_.offset(s, column, piece),
                 static_cast<std::size_t>(cut_.column(column).bytes(piece.elements))});
   }
@@ -58,6 +58,7 @@ class SlicedState final : public OptimizerState {
       std::byte* const data = store_.begin_host_write(s);
       for (const StatePiece& piece : cut_[s].pieces)
         for (std::int64_t c = 0; c < std::ssize(cut_.columns); ++c) {
+          if (!piece.has(c)) continue;
           const std::span<const std::byte> bytes = source(c, piece.parameter);
           const std::int64_t at = cut_.column(c).bytes(piece.first),
                              n = cut_.column(c).bytes(piece.elements);
@@ -110,9 +111,10 @@ class SlicedState final : public OptimizerState {
     StateSegment segment{
         .parameter = piece.parameter, .first = piece.first, .elements = piece.elements};
     for (std::int64_t c = 0; c < std::ssize(cut_.columns); ++c)
-      segment.columns[static_cast<std::size_t>(c)] =
-          View(device + cut_.offset(slice, c, piece), cut_.column(c).dtype,
-               {cut_.column(c).values(piece.elements)});
+      if (piece.has(c))
+        segment.columns[static_cast<std::size_t>(c)] =
+            View(device + cut_.offset(slice, c, piece), cut_.column(c).dtype,
+                 {cut_.column(c).values(piece.elements)});
     return segment;
   }
 

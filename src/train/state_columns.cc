@@ -20,7 +20,10 @@ std::int64_t cut_alignment(const StateColumns& columns) {
 std::vector<ParameterSpec> column_specs(const std::vector<ParameterSpec>& specs,
                                         const StateColumn& column) {
   std::vector<ParameterSpec> of = with_dtype(specs, column.dtype);
-  for (ParameterSpec& spec : of) spec.shape = column.shape(spec);
+  for (ParameterSpec& spec : of) {
+    spec.trainable = column.has(spec);
+    spec.shape = column.shape(spec);
+  }
   return of;
 }
 
@@ -29,7 +32,7 @@ std::vector<StateTensor> state_tensors(const std::vector<ParameterSpec>& specs,
   std::vector<StateTensor> tensors;
   for (std::size_t c = 0; c < columns.size(); ++c)
     for (std::size_t i = 0; i < specs.size(); ++i)
-      if (specs[i].trainable)
+      if (columns[c].has(specs[i]))
         tensors.push_back({.tensor = {fmt::format("{}.{}", columns[c].name, specs[i].name),
                                       columns[c].dtype, columns[c].shape(specs[i])},
                            .column = static_cast<std::int64_t>(c),

@@ -1,6 +1,7 @@
 #include "train/state_slices.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 
@@ -27,7 +28,8 @@ std::int64_t chosen_slice(const std::vector<ParameterSpec>& specs, std::int64_t 
 std::int64_t StateSlices::column_begin(std::int64_t slice, std::int64_t c) const {
   std::int64_t begin = 0;
   for (std::int64_t before = 0; before < c; ++before)
-    begin += rounded_up(column(before).bytes((*this)[slice].elements), kColumnAlignment);
+    begin +=
+        rounded_up((*this)[slice].column_bytes[static_cast<std::size_t>(before)], kColumnAlignment);
   return begin;
 }
 
@@ -44,20 +46,25 @@ StateSlices cut_state(const std::vector<ParameterSpec>& specs, const StateColumn
     cut.first_slice.push_back(-1);
     for (std::int64_t first = 0; first < elements;) {
       if (cut.slices.empty() || cut.slices.back().elements == slice_elements)
-        cut.slices.emplace_back();
+        cut.slices.push_back({.column_bytes = std::vector<std::int64_t>(columns.size())});
       StateSlice& slice = cut.slices.back();
       if (first == 0) cut.first_slice.back() = cut.size() - 1;
       const std::int64_t n = std::min(elements - first, slice_elements - slice.elements);
-      slice.pieces.push_back({.parameter = static_cast<std::int64_t>(i),
-                              .first = first,
-                              .elements = n,
-                              .at = slice.elements});
+      StatePiece piece{
+          .parameter = static_cast<std::int64_t>(i), .first = first, .elements = n, .at = {}};
+      for (std::size_t c = 0; c < columns.size(); ++c) {
+        const bool has = columns[c].has(specs[i]);
+        piece.at.push_back(has ? slice.column_bytes[c] : -1);
+        if (has) slice.column_bytes[c] += columns[c].bytes(rounded_up(n, alignment));
+      }
+      slice.pieces.push_back(std::move(piece));
       slice.elements += rounded_up(n, alignment);
       first += n;
     }
   }
   LS_CHECK(!cut.slices.empty(), "none of {} parameters is trainable", specs.size());
-  cut.slice_bytes = cut.bytes(0);
+  for (std::int64_t s = 0; s < cut.size(); ++s)
+    cut.slice_bytes = std::max(cut.slice_bytes, cut.bytes(s));
   return cut;
 }
 

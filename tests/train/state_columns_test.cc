@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <set>
 
 #include "tests/data/temp_directory.h"
 #include "tests/train/optimizer_fixture.h"
@@ -13,11 +14,15 @@
 namespace longstride {
 namespace {
 
-// A moment in BF16, one in 8 bits with a scale for every 256 elements, and a master.
+// Smaller parameters have other columns.
+constexpr std::int64_t kSmall = 700;
+
+// A moment in BF16, one in 8 bits with a scale for every 256 elements or else in F32, and a master.
 StateColumns small_columns() {
   return {{.name = "moment", .what = "moments", .dtype = DType::kBF16},
-          {.name = "coarse", .what = "coarse moments", .dtype = DType::kU8},
-          {.name = "scale", .what = "scales", .dtype = DType::kF32, .block = 256},
+          {.name = "second", .what = "small moments", .below = kSmall},
+          {.name = "second", .what = "coarse moments", .dtype = DType::kU8, .from = kSmall},
+          {.name = "scale", .what = "scales", .dtype = DType::kF32, .block = 256, .from = kSmall},
           {.name = "master", .what = "masters"}};
 }
 
@@ -50,10 +55,14 @@ std::string read(OptimizerState& state, std::int64_t column, std::int64_t parame
 }
 
 // A visitor that checks the bytes of one round and writes those of the next.
-OptimizerState::Visitor next_round(const StateColumns& columns, std::int64_t round) {
-  return [&columns, round](const StateSegment& segment) {
+OptimizerState::Visitor next_round(const std::vector<ParameterSpec>& specs,
+                                   const StateColumns& columns, std::int64_t round) {
+  return [&specs, &columns, round](const StateSegment& segment) {
     for (std::size_t c = 0; c < columns.size(); ++c) {
       const View& view = segment.columns[c];
+      const ParameterSpec& spec = specs[static_cast<std::size_t>(segment.parameter)];
+      ASSERT_EQ(view.present(), columns[c].has(spec));
+      if (!view.present()) continue;
       ASSERT_EQ(view.dtype(), columns[c].dtype);
       ASSERT_EQ(segment.first % columns[c].block, 0);
       ASSERT_EQ(view.shape(), Shape({columns[c].values(segment.elements)}));
@@ -89,6 +98,9 @@ TEST(StateColumns, AreCutAtWholeBlocks) {
         at += piece.elements;
         for (std::int64_t c = 0; c < std::ssize(columns); ++c) {
           EXPECT_EQ(cut.column_begin(s, c) % 256, 0);
+          ASSERT_EQ(piece.has(c),
+                    cut.column(c).has(specs[static_cast<std::size_t>(piece.parameter)]));
+          if (!piece.has(c)) continue;
           EXPECT_EQ(cut.offset(s, c, piece) % 16, 0);
           EXPECT_LE(cut.offset(s, c, piece) + cut.column(c).bytes(piece.elements),
                     cut.column_begin(s, c + 1));
@@ -109,7 +121,7 @@ TEST(StateColumns, GiveTheTensorsOfACheckpoint) {
   std::size_t at = 0;
   for (const StateColumn& column : small_columns())
     for (std::size_t i = 0; i < specs.size(); ++i) {
-      if (!specs[i].trainable) continue;
+      if (!column.has(specs[i])) continue;
       ASSERT_LT(at, tensors.size());
       const StateTensor& tensor = tensors[at++];
       const std::int64_t elements = specs[i].shape.elements();
@@ -121,6 +133,15 @@ TEST(StateColumns, GiveTheTensorsOfACheckpoint) {
       EXPECT_EQ(tensor.bytes(), column.bytes(elements));
     }
   EXPECT_EQ(at, tensors.size());
+  // Both kinds of parameters are there, and no two tensors have one name.
+  std::set<std::string> names;
+  std::set<std::int64_t> used;
+  for (const StateTensor& tensor : tensors) {
+    names.insert(tensor.tensor.name);
+    used.insert(tensor.column);
+  }
+  EXPECT_EQ(names.size(), tensors.size());
+  EXPECT_EQ(used.size(), small_columns().size());
 }
 
 TEST(StateColumns, GoToHostAndDiskAndComeBack) {
@@ -153,10 +174,10 @@ TEST(StateColumns, GoToHostAndDiskAndComeBack) {
           return false;
       return true;
     };
-    state->start(next_round(columns, 0));
+    state->start(next_round(specs, columns, 0));
     EXPECT_TRUE(holds(1));
-    state->visit(next_round(columns, 1));
-    state->visit(next_round(columns, 2));
+    state->visit(next_round(specs, columns, 1));
+    state->visit(next_round(specs, columns, 2));
     EXPECT_TRUE(holds(3));
     std::string held;
     state->load([&](std::int64_t column, std::int64_t parameter) {
@@ -166,7 +187,7 @@ TEST(StateColumns, GoToHostAndDiskAndComeBack) {
       return std::as_bytes(std::span<const char>(held));
     });
     EXPECT_TRUE(holds(5));
-    state->visit(next_round(columns, 5));
+    state->visit(next_round(specs, columns, 5));
     EXPECT_TRUE(holds(6));
     if (!state->on_device()) continue;
     for (const StateTensor& t : tensors) {
