@@ -91,6 +91,12 @@ void add_options(CLI::App& command, const std::shared_ptr<StepBenchOptions>& opt
       .add_option("--optimizer", options->optimizer,
                   "where its state is in --update: device (the default), host or disk")
       ->check(CLI::IsMember({"device", "host", "disk"}));
+  command
+      .add_option("--optimizer-state", options->optimizer_state,
+                  "its moments in --update: fp32 (the default) or 8bit")
+      ->check(CLI::IsMember({"fp32", "8bit"}));
+  command.add_flag("--no-masters", options->no_masters,
+                   "in --update: no fp32 masters, weights are rounded stochastically");
   command.add_flag("--profile", options->profile,
                    "one more run that notes every kernel: where the time goes, how much is idle");
   command
@@ -105,8 +111,11 @@ void add_options(CLI::App& command, const std::shared_ptr<StepBenchOptions>& opt
 }
 
 void check_options(const StepBenchOptions& o) {
-  if (!o.optimizer.empty() && o.updates == 0)
-    throw Error("--optimizer without --update", "add --update 3, for instance");
+  for (const auto& [option, given] : {std::pair("--optimizer", !o.optimizer.empty()),
+                                      std::pair("--optimizer-state", !o.optimizer_state.empty()),
+                                      std::pair("--no-masters", o.no_masters)})
+    if (given && o.updates == 0)
+      throw Error(fmt::format("{} without --update", option), "add --update 3, for instance");
   const bool optimizer_on_disk = o.optimizer == "disk";
   if (optimizer_on_disk && o.disk_path.empty())
     throw Error("--optimizer disk without --disk-path", "name a directory on a local disk");
@@ -193,6 +202,8 @@ UpdateBench update_of(const StepBenchOptions& o, const StepMemory& step) {
   update.state.place = o.optimizer == "disk"   ? StatePlace::kDisk
                        : o.optimizer == "host" ? StatePlace::kHost
                                                : StatePlace::kDevice;
+  if (!o.optimizer_state.empty()) update.options.state = o.optimizer_state;
+  update.options.masters = !o.no_masters;
   if (o.optimizer != "disk") return update;
   update.state.disk_directory = o.disk_path;
   if (!o.host_memory.empty())

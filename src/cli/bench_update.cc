@@ -34,8 +34,8 @@ void check_room(const StateBytes& needed, const UpdateBench& bench, const Device
 }  // namespace
 
 OrderedJson bench_update(Engine& engine, const UpdateBench& bench) {
-  const OptimizerConfig options;
-  check_room(Optimizer::bytes_needed(engine.weights().specs(), bench.state), bench,
+  const OptimizerConfig& options = bench.options;
+  check_room(Optimizer::bytes_needed(engine.weights().specs(), options, bench.state), bench,
              engine.device());
   const double start_s = seconds_of([&] { engine.prepare_optimizer(options, bench.state); });
   Optimizer* const optimizer = &engine.optimizer();
@@ -56,7 +56,7 @@ OrderedJson bench_update(Engine& engine, const UpdateBench& bench) {
   if (bytes.host > 0) {
     StateOptions all = bench.state;
     all.place = StatePlace::kHost;  // without disk buffers
-    const std::int64_t moved = Optimizer::bytes_needed(engine.weights().specs(), all).host;
+    const std::int64_t moved = Optimizer::bytes_needed(engine.weights().specs(), options, all).host;
     log_info(
         "an update's copies: {:.1f} GB/s each way over all of it, {:.3f} s in, {:.3f} s out, the "
         "disk busy for {:.3f} s, computing "
@@ -66,6 +66,8 @@ OrderedJson bench_update(Engine& engine, const UpdateBench& bench) {
         100 * moves.hidden_share());
   }
   return {{"optimizer", bench.where},
+          {"state", options.state},
+          {"masters", optimizer->has_masters()},
           {"updates", bench.updates},
           {"bytes_device", bytes.device},
           {"bytes_host", bytes.host},

@@ -14,6 +14,7 @@ struct UpdateBench {
   std::int64_t updates = 0;
   std::string where = "device";  // or host, or disk: as `state` says
   StateOptions state = {};
+  OptimizerConfig options = {};
   std::optional<std::int64_t> disk_bytes = {};  // at most
 };
 

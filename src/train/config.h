@@ -54,7 +54,9 @@ struct OptimizerConfig {
   double beta2 = 0.95;
   double epsilon = 1e-8;
   double weight_decay = 0.1;
-  double clip_norm = 1.0;  // 0: off
+  double clip_norm = 1.0;      // 0: off
+  std::string state = "fp32";  // of the moments: "fp32" or "8bit"
+  bool masters = true;         // false: weights that are not fp32 are rounded stochastically
   // Of some parameters, as "glob=number"; the last one that matches counts.
   std::vector<std::string> learning_rates, weight_decays;
 };

@@ -26,7 +26,7 @@ const ConfigSection kSections[] = {
     {"attention",
      "Which keys each layer's queries attend to. Sparse layers attend to their chunk and to the "
      "best earlier pages: [sparse.md](sparse.md)."},
-    {"optimizer", "AdamW with decoupled weight decay, states and master weights in fp32."},
+    {"optimizer", "AdamW with decoupled weight decay."},
     {"lora",
      "Low-rank adapters in place of the model's own parameters, which are frozen: "
      "[finetune.md](finetune.md). Without `rank` and `path` there are none."},
@@ -144,8 +144,8 @@ const std::vector<ConfigKey>& table() {
        "Sequences per step, one after the other; the loss is averaged over all their targets.",
        LS_FIELD(training.batch), between(1, kLargestBatch)},
       {"training", "seed", Type::kInteger,
-       "Seed of the random weights of a preset and of the data order.", LS_FIELD(training.seed),
-       at_least(0)},
+       "Seed of the random weights of a preset, of the data order and of stochastic rounding.",
+       LS_FIELD(training.seed), at_least(0)},
       {"attention", "kind", Type::kChoice,
        "model: as config.json says. sparse: every layer without a window is sparse.",
        LS_FIELD(attention.kind), one_of({"model", "sparse"})},
@@ -194,6 +194,19 @@ const std::vector<ConfigKey>& table() {
       {"optimizer", "clip_norm", Type::kNumber,
        "Gradients are clipped to this global norm; 0 does not clip.", LS_FIELD(optimizer.clip_norm),
        at_least(0)},
+      {"optimizer", "state", Type::kChoice,
+       "Type of the two moments. 8bit: as bitsandbytes stores them, in a dynamic code with one "
+       "fp32 "
+       "magnitude per 256 elements, 2.03 bytes per parameter instead of 8; parameters below 4096 "
+       "elements keep fp32.",
+       LS_FIELD(optimizer.state), one_of({"fp32", "8bit"})},
+      {"optimizer", "masters", Type::kBool,
+       "Keep an fp32 copy of bf16 and f16 weights, 4 bytes per parameter, which updates change. "
+       "false: the update is computed in fp32 from the weight and rounded stochastically, "
+       "depending "
+       "only on training.seed, update, parameter and element: without bias, and with the same bits "
+       "in every run. No effect on f32 weights.",
+       LS_FIELD(optimizer.masters)},
       {"optimizer", "learning_rates", Type::kTexts,
        "Peak learning rates of some parameters, as `glob=number`, for instance "
        "`lm_head.weight=1e-5`; the last one that matches counts. 0 freezes nothing: see "
@@ -289,7 +302,8 @@ const std::vector<ConfigKey>& table() {
        LS_FIELD(memory.disk_path), any()},
       {"memory", "optimizer", Type::kChoice,
        "Where the optimizer's state and master weights are kept: 12 bytes per parameter, 8 if the "
-       "weights are f32. Offloaded, they pass through the device at every update. host: all in "
+       "weights are f32, less with `optimizer.state` and `optimizer.masters`. Offloaded, they pass "
+       "through the device at every update. host: all in "
        "host memory, in addition to the pages' `host`. disk: in what pages leave of `host`, the "
        "rest at `disk_path`. auto: on the device if the whole run fits there; else as disk, if "
        "there is a `disk_path` with enough space; else in host memory.",

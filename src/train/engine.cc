@@ -28,10 +28,11 @@ void Engine::prepare_step(const NumericsRecord& numerics, StepPlan plan) {
   runner_ = std::make_unique<StepRunner>(config_, weights_, gradients_, numerics, std::move(plan));
 }
 
-void Engine::prepare_optimizer(const OptimizerConfig& config, const StateOptions& state) {
+void Engine::prepare_optimizer(const OptimizerConfig& config, const StateOptions& state,
+                               std::uint64_t seed) {
   LS_CHECK(optimizer_ == nullptr, "learning rate {}: there is an optimizer already",
            config.learning_rate);
-  optimizer_ = std::make_unique<Optimizer>(weights_, config, state);
+  optimizer_ = std::make_unique<Optimizer>(weights_, config, state, seed);
 }
 
 }  // namespace longstride

@@ -40,8 +40,9 @@ class Engine {
   StepPlanner planner(const NumericsRecord& numerics, const StepOptions& options) const;
   // Allocates the plan's memory. Call once.
   void prepare_step(const NumericsRecord& numerics, StepPlan plan);
-  // Call once.
-  void prepare_optimizer(const OptimizerConfig& config, const StateOptions& state);
+  // Call once. `seed`: of the rounding of weights without masters.
+  void prepare_optimizer(const OptimizerConfig& config, const StateOptions& state,
+                         std::uint64_t seed = 0);
 
   // As StepRunner::choose_kernels: zeroes the gradients.
   const ops::KernelChoices& choose_kernels(const std::function<bool()>& should_stop = nullptr) {

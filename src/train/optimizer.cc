@@ -5,14 +5,16 @@
 
 #include "ops/elementwise.h"
 #include "ops/optimizer.h"
+#include "tensor/dynamic_code.h"
+#include "tensor/stochastic_weight.h"
 
 namespace longstride {
 namespace {
 
-bool needs_masters(const std::vector<ParameterSpec>& weights) {
-  return std::ranges::any_of(weights, [](const ParameterSpec& spec) {
-    return spec.trainable && spec.dtype != DType::kF32;
-  });
+bool needs_masters(const std::vector<ParameterSpec>& weights, const OptimizerConfig& options) {
+  return options.masters && std::ranges::any_of(weights, [](const ParameterSpec& spec) {
+           return spec.trainable && spec.dtype != DType::kF32;
+         });
 }
 
 // The segment's part of a parameter.
@@ -24,31 +26,49 @@ View part_of(const View& parameter, const StateSegment& segment) {
 
 }  // namespace
 
-StateColumns adamw_columns(const std::vector<ParameterSpec>& weights) {
+StateColumns adamw_columns(const std::vector<ParameterSpec>& weights,
+                           const OptimizerConfig& options) {
   StateColumns columns = {{.name = "first_moment", .what = "first moments"},
                           {.name = "second_moment", .what = "second moments"}};
-  if (needs_masters(weights)) columns.push_back({.name = "master", .what = "master weights"});
+  if (options.state == "8bit") {
+    for (StateColumn& column : columns) column.below = kSmallestCoded;
+    for (const char* name : {"first_moment", "second_moment"})
+      columns.push_back(
+          {.name = name, .what = "moments in 8 bits", .dtype = DType::kU8, .from = kSmallestCoded});
+    for (const char* name : {"first_moment_absmax", "second_moment_absmax"})
+      columns.push_back({.name = name,
+                         .what = "magnitudes of moments",
+                         .block = kCodeBlock,
+                         .from = kSmallestCoded});
+  }
+  if (needs_masters(weights, options))
+    columns.push_back({.name = "master", .what = "master weights"});
   return columns;
 }
 
 Optimizer::Optimizer(ParameterSet& weights, const OptimizerConfig& options,
-                     const StateOptions& state)
+                     const StateOptions& state, std::uint64_t seed)
     : weights_(weights),
       options_(options),
-      has_masters_(needs_masters(weights.specs())),
-      state_(make_optimizer_state(weights.device(), weights.specs(), adamw_columns(weights.specs()),
-                                  state)),
+      seed_(seed),
+      has_masters_(needs_masters(weights.specs(), options)),
+      state_(make_optimizer_state(weights.device(), weights.specs(),
+                                  adamw_columns(weights.specs(), options), state)),
       norm_(weights.device().allocate(size_of(DType::kF64), "gradient norm")) {
   state_->start([&](const StateSegment& segment) {
     if (has_masters_)
       ops::convert(weights.device().stream(),
-                   {part_of(weights.view(segment.parameter), segment), segment.column(kMaster)});
+                   {part_of(weights.view(segment.parameter), segment), master_of(segment)});
   });
 }
 
 StateBytes Optimizer::bytes_needed(const std::vector<ParameterSpec>& weights,
-                                   const StateOptions& state) {
-  return optimizer_state_bytes(weights, adamw_columns(weights), state);
+                                   const OptimizerConfig& options, const StateOptions& state) {
+  return optimizer_state_bytes(weights, adamw_columns(weights, options), state);
+}
+
+View Optimizer::master_of(const StateSegment& segment) const {
+  return segment.column(std::ssize(state_->columns()) - 1);
 }
 
 double Optimizer::norm_of(const ParameterSet& gradients, std::int64_t begin, std::int64_t end) {
@@ -81,10 +101,20 @@ void Optimizer::update(const ParameterSet& gradients, double learning_rate, doub
     const View weight = part_of(weights_.view(segment.parameter), segment);
     ops::AdamW args;
     args.g = part_of(gradients.view(segment.parameter), segment);
-    args.m = segment.column(kFirstMoment);
-    args.v = segment.column(kSecondMoment);
-    args.master = has_masters_ ? segment.column(kMaster) : weight;
-    if (has_masters_) args.weight = weight;
+    const bool coded = !segment.column(kFirstMoment).present();
+    args.m = segment.column(coded ? kFirstCode : kFirstMoment);
+    args.v = segment.column(coded ? kSecondCode : kSecondMoment);
+    if (coded) {
+      args.m_absmax = segment.column(kFirstAbsmax);
+      args.v_absmax = segment.column(kSecondAbsmax);
+    }
+    if (has_masters_)
+      args.master = master_of(segment);
+    else if (weight.dtype() == DType::kF32)
+      args.master = weight;
+    if (has_masters_ || weight.dtype() != DType::kF32) args.weight = weight;
+    args.rounding_key = weight_rounding_key(seed_, step, segment.parameter);
+    args.first_element = segment.first;
     const ParameterSpec& spec = weights_.specs()[i];
     args.lr = learning_rate * spec.rate;
     args.beta1 = options_.beta1;

@@ -1,6 +1,6 @@
-// AdamW over the trainable parameters, with fp32 moments and, if weights are not fp32, fp32
-// masters. The state is on the device, in host memory or on disk (train/optimizer_state.h), with
-// the same bits.
+// AdamW over the trainable parameters, with moments in fp32 or 8 bits. Weights that are not fp32
+// have fp32 masters, or none and are rounded stochastically. The state is on the device, in host
+// memory or on disk (train/optimizer_state.h), with the same bits.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +14,27 @@
 
 namespace longstride {
 
-// AdamW's columns, by their index.
-inline constexpr std::int64_t kFirstMoment = 0, kSecondMoment = 1, kMaster = 2;
-// The last one exists if a trainable weight is not fp32.
-StateColumns adamw_columns(const std::vector<ParameterSpec>& weights);
+// AdamW's columns, by their index. Moments in 8 bits (ops/optimizer.h) have codes and magnitudes,
+// and fp32 moments only for small parameters, as in bitsandbytes. Masters, if there are any, come
+// last.
+inline constexpr std::int64_t kFirstMoment = 0, kSecondMoment = 1, kFirstCode = 2, kSecondCode = 3,
+                              kFirstAbsmax = 4, kSecondAbsmax = 5;
+inline constexpr std::int64_t kSmallestCoded = 4096;  // elements
+StateColumns adamw_columns(const std::vector<ParameterSpec>& weights,
+                           const OptimizerConfig& options);
 
 // Gradients must be made from the same list as the weights; those of frozen parameters are absent.
 //
 // Not thread-safe: the thread that runs the step owns it.
 class Optimizer {
  public:
-  // `weights` outlives the optimizer. Masters start as the weights.
-  Optimizer(ParameterSet& weights, const OptimizerConfig& options, const StateOptions& state = {});
+  // `weights` outlives the optimizer. Masters start as the weights. `seed`: of the rounding without
+  // masters, which depends on it, the update's number, the parameter and the element alone.
+  Optimizer(ParameterSet& weights, const OptimizerConfig& options, const StateOptions& state = {},
+            std::uint64_t seed = 0);
 
   static StateBytes bytes_needed(const std::vector<ParameterSpec>& weights,
-                                 const StateOptions& state);
+                                 const OptimizerConfig& options, const StateOptions& state);
 
   // Global norm of all gradients, in double.
   double gradient_norm(const ParameterSet& gradients);
@@ -40,17 +46,20 @@ class Optimizer {
   void update(const ParameterSet& gradients, double learning_rate, double gradient_scale,
               std::int64_t step);
 
-  // True if there are masters: not all trainable weights are fp32.
+  // True if there are masters: wanted, and not all trainable weights are fp32.
   bool has_masters() const { return has_masters_; }
   OptimizerState& state() { return *state_; }
   const OptimizerState& state() const { return *state_; }
 
  private:
+  // The segment's masters, if there are any.
+  View master_of(const StateSegment& segment) const;
   // Norm of the gradients of the trainable parameters in [begin, end).
   double norm_of(const ParameterSet& gradients, std::int64_t begin, std::int64_t end);
 
   ParameterSet& weights_;
   OptimizerConfig options_;
+  std::uint64_t seed_;
   bool has_masters_;
   std::unique_ptr<OptimizerState> state_;
   std::unique_ptr<Memory> norm_;

@@ -64,7 +64,8 @@ std::int64_t disk_budget(const MemoryConfig& memory) {
 void place_optimizer(RunPlan& plan, StatePlace place, std::int64_t host_bytes = 0) {
   plan.state.place = place;
   plan.state.host_bytes = host_bytes;
-  const StateBytes bytes = Optimizer::bytes_needed(plan.model.specs, plan.state);
+  const StateBytes bytes =
+      Optimizer::bytes_needed(plan.model.specs, plan.config.optimizer, plan.state);
   plan.needs.optimizer = bytes.device;
   plan.needs.optimizer_host = bytes.host;
   plan.needs.optimizer_disk = bytes.disk;

@@ -32,7 +32,8 @@ constexpr std::pair<const char*, const char*> kFixedKeys[] = {
     {"attention", "scoring"},    {"lora", "rank"},
     {"lora", "alpha"},           {"lora", "rslora"},
     {"lora", "dropout"},         {"lora", "targets"},
-    {"lora", "layers"},          {"lora", "also_train"}};
+    {"lora", "layers"},          {"lora", "also_train"},
+    {"optimizer", "state"},      {"optimizer", "masters"}};
 constexpr const char* kFixedRopeKeys[] = {"rope_type", "rope_theta", "rope_factor",
                                           "rope_original_positions"};  // of [model]
 // Settings that may change although they affect the result; changes are reported.

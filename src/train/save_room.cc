@@ -34,7 +34,7 @@ void plan_saves(RunPlan& plan) {
   const std::int64_t steps = plan.config.training.steps;
   SaveNeeds& saves = plan.needs.saves;
   saves.bytes = (plan.model.adapter ? file_bytes(plan.model.specs) : plan.needs.weights) +
-                Optimizer::bytes_needed(plan.model.specs, {}).device;
+                Optimizer::bytes_needed(plan.model.specs, plan.config.optimizer, {}).device;
 
   // The oldest is removed when the new one is complete.
   const std::int64_t every = checkpoint.every, keep = checkpoint.keep;

@@ -64,7 +64,7 @@ Trainer::Trainer(RunPlan plan, Device& device, RunSinks sinks)
       engine_.start_adapters(state_.seed);
   });
   timed("optimizer", [&] {
-    engine_.prepare_optimizer(config.optimizer, plan_.state);
+    engine_.prepare_optimizer(config.optimizer, plan_.state, state_.seed);
     if (plan_.resume) restore();
   });
   timed("memory", [&] {

@@ -42,6 +42,8 @@ class Configuration:
         s["training.seed"] = random.randint(0, 1000)
         s["optimizer.learning_rate"] = random.choice([1e-3, 1e-4])
         s["optimizer.clip_norm"] = random.choice([0.0, 1.0])
+        s["optimizer.state"] = random.choice(["fp32", "fp32", "8bit"])
+        s["optimizer.masters"] = random.choice([True, True, False])
         s["schedule.kind"] = random.choice(["cosine", "linear", "constant"])
         s["schedule.warmup_steps"] = random.choice([0, 2])
         s["checkpoint.directory"] = OUT

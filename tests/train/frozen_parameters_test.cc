@@ -91,7 +91,7 @@ TEST(FrozenParameters, StayAsTheyAreWhereverTheStateIs) {
         Trained trained(*device, config, specs, place);
         // As much as a model with only the others.
         const StateBytes bytes = trained.optimizer->state().bytes(),
-                         needed = Optimizer::bytes_needed(trainable, place);
+                         needed = Optimizer::bytes_needed(trainable, {}, place);
         EXPECT_EQ(bytes.device, needed.device);
         EXPECT_EQ(bytes.host, needed.host);
         EXPECT_EQ(bytes.disk, needed.disk);

@@ -30,13 +30,14 @@ inline ModelConfig optimizer_model() {
 
 // A model's weights and gradients with their optimizer.
 struct Trained {
-  Trained(Device& device, const ModelConfig& config, DType dtype, const StateOptions& state)
-      : Trained(device, config, parameter_specs(config, dtype), state) {}
+  Trained(Device& device, const ModelConfig& config, DType dtype, const StateOptions& state,
+          const OptimizerConfig& options = {})
+      : Trained(device, config, parameter_specs(config, dtype), state, options) {}
   Trained(Device& device, const ModelConfig& config, const std::vector<ParameterSpec>& specs,
-          const StateOptions& state)
+          const StateOptions& state, const OptimizerConfig& options = {})
       : weights(device, specs, "weights"), gradients(ParameterSet::gradients(device, specs)) {
     initialize_random(weights, config, 3);
-    optimizer = std::make_unique<Optimizer>(weights, OptimizerConfig{}, state);
+    optimizer = std::make_unique<Optimizer>(weights, options, state, 17);
   }
 
   // Updates [first, first + count), with gradients that depend only on the step's number and are
@@ -57,7 +58,7 @@ struct Trained {
     }
   }
 
-  // Weights of all parameters, moments and masters of the trainable ones in a row, without gaps.
+  // Weights of all parameters, then the state of the trainable ones, in a row without gaps.
   std::string bytes() {
     std::string all;
     for (std::int64_t i = 0; i < weights.size(); ++i) {
@@ -66,9 +67,8 @@ struct Trained {
       weights.device().copy_to_host(part.data(), view.data(), view.bytes());
       all += part;
     }
-    for (std::int64_t column = 0; column < (optimizer->has_masters() ? 3 : 2); ++column)
-      for (std::int64_t i = 0; i < weights.size(); ++i)
-        if (gradients.view(i).present()) all += state_of(column, i);
+    for (const StateTensor& t : state_tensors(weights.specs(), optimizer->state().columns()))
+      all += state_of(t.column, t.parameter);
     return all;
   }
   std::string state_of(std::int64_t column, std::int64_t parameter) {
@@ -83,6 +83,17 @@ struct Trained {
   std::unique_ptr<Optimizer> optimizer;
 };
 
+// Every kind of optimizer but the default.
+inline std::vector<OptimizerConfig> other_optimizers() {
+  OptimizerConfig coded, rounded, both;
+  coded.state = both.state = "8bit";
+  rounded.masters = both.masters = false;
+  return {coded, rounded, both};
+}
+inline std::string name_of(const OptimizerConfig& options) {
+  return options.state + (options.masters ? "" : " without masters");
+}
+
 inline StateOptions on_host(std::int64_t slice_elements) {
   return {StatePlace::kHost, slice_elements};
 }
@@ -95,11 +106,12 @@ inline StateOptions on_disk(const std::filesystem::path& directory, std::int64_t
 
 // About half of the slices in host memory, the others on disk.
 inline StateOptions split(const std::filesystem::path& directory, std::int64_t slice_elements,
-                          const ModelConfig& config, DType dtype) {
+                          const ModelConfig& config, DType dtype,
+                          const OptimizerConfig& optimizer = {}) {
   const std::vector<ParameterSpec> specs = parameter_specs(config, dtype);
-  const std::int64_t all = Optimizer::bytes_needed(specs, on_host(slice_elements)).host;
+  const std::int64_t all = Optimizer::bytes_needed(specs, optimizer, on_host(slice_elements)).host;
   StateOptions options = on_disk(directory, slice_elements);
-  const std::int64_t buffers = Optimizer::bytes_needed(specs, options).host;
+  const std::int64_t buffers = Optimizer::bytes_needed(specs, optimizer, options).host;
   options.host_bytes = std::min(buffers + all / 2, all - 1);
   return options;
 }

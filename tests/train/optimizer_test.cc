@@ -79,7 +79,7 @@ TEST(OptimizerTest, TakesWhatItSays) {
       places.push_back(split(disk.path(), slice, config, dtype));
     }
     for (const StateOptions& place : places) {
-      const StateBytes needed = Optimizer::bytes_needed(weights.specs(), place);
+      const StateBytes needed = Optimizer::bytes_needed(weights.specs(), {}, place);
       const std::int64_t before = device->allocated_bytes();
       Optimizer optimizer(weights, {}, place);
       EXPECT_EQ(device->allocated_bytes() - before,
@@ -90,10 +90,9 @@ TEST(OptimizerTest, TakesWhatItSays) {
       EXPECT_EQ(needed.disk > 0, place.place == StatePlace::kDisk);
       if (place.place == StatePlace::kDevice) continue;
       // At most four slices are on the device at once.
-      const std::int64_t per = dtype == DType::kF32 ? 8 : 12,
-                         all =
-                             Optimizer::bytes_needed(weights.specs(), on_host(place.slice_elements))
-                                 .host;
+      const std::int64_t
+          per = dtype == DType::kF32 ? 8 : 12,
+          all = Optimizer::bytes_needed(weights.specs(), {}, on_host(place.slice_elements)).host;
       if (place.slice_elements > 0) {
         EXPECT_EQ(needed.device, std::min(4 * place.slice_elements * per, all));
       } else {
@@ -111,9 +110,9 @@ TEST(OptimizerTest, HostMemoryIsFilledBeforeTheDisk) {
   const std::vector<ParameterSpec> specs = parameter_specs(config, DType::kBF16);
   constexpr std::int64_t kSlice = 1024, kBlock = kSlice * 12, kBuffers = 12 * kBlock;
   const auto needed = [&](std::int64_t host_bytes) {
-    return Optimizer::bytes_needed(specs, on_disk(disk.path(), kSlice, host_bytes));
+    return Optimizer::bytes_needed(specs, {}, on_disk(disk.path(), kSlice, host_bytes));
   };
-  const std::int64_t all = Optimizer::bytes_needed(specs, on_host(kSlice)).host,
+  const std::int64_t all = Optimizer::bytes_needed(specs, {}, on_host(kSlice)).host,
                      slices = (all + kBlock - 1) / kBlock;
   ASSERT_GT(slices, 14);
   EXPECT_EQ(needed(all).disk, 0);

@@ -81,7 +81,7 @@ OptimizerState::Visitor next_round(const std::vector<ParameterSpec>& specs,
 }
 
 TEST(StateColumns, AreCutAtWholeBlocks) {
-  EXPECT_EQ(cut_alignment(adamw_columns(parameter_specs(optimizer_model()))), 64);
+  EXPECT_EQ(cut_alignment(adamw_columns(parameter_specs(optimizer_model()), {})), 64);
   const StateColumns columns = small_columns();
   const std::int64_t alignment = cut_alignment(columns);
   EXPECT_EQ(alignment, 1024);
