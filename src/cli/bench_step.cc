@@ -12,6 +12,8 @@
 #include "base/sizes.h"
 #include "cli/bench_step_plan.h"
 #include "cli/bench_step_report.h"
+#include "model/adapter_modules.h"
+#include "model/fold_adapters.h"
 #include "observe/activity_summary.h"
 #include "observe/process_memory.h"
 #include "observe/tracer.h"
@@ -79,6 +81,18 @@ DType weights_dtype(const StepBenchOptions& o, const Device& device) {
   return dtype_of_word(o.dtype).value();
 }
 
+// All of them are trained, or adapters on all projections.
+std::vector<ParameterSpec> parameters_of(const StepBenchOptions& o, const ModelConfig& config,
+                                         const Device& device) {
+  std::vector<ParameterSpec> specs = parameter_specs(config, weights_dtype(o, device));
+  if (o.lora > 0) {
+    AdapterConfig adapter{.rank = o.lora, .alpha = 2.0 * static_cast<double>(o.lora)};
+    for (const std::string_view target : adapter_targets()) adapter.targets.emplace_back(target);
+    add_adapters(specs, adapter, config, compute_type(device, o.numerics.compute));
+  }
+  return specs;
+}
+
 // A GPU needs larger products, and computes in the type of the weights.
 NumericsRecord numerics_of(const StepBenchOptions& o, Device& device, const BenchShape& shape) {
   NumericsChoice choice = o.numerics;
@@ -92,12 +106,11 @@ NumericsRecord numerics_of(const StepBenchOptions& o, Device& device, const Benc
                            : o.plan == "auto"          ? "auto"
                            : device.computes_in_bf16() ? "4096"
                                                        : "1024";
-  const std::int64_t chunk =
-      word == "auto"
-          ? auto_chunk({shape.config, parameter_specs(shape.config, weights_dtype(o, device)),
-                        choice, parse_size(o.context, "--context"), page},
-                       device)
-          : parse_size(word, "--chunk");
+  const std::int64_t chunk = word == "auto"
+                                 ? auto_chunk({shape.config, parameters_of(o, shape.config, device),
+                                               choice, parse_size(o.context, "--context"), page},
+                                              device)
+                                 : parse_size(word, "--chunk");
   return choose_numerics(device, shape.config, chunk, page, choice);
 }
 
@@ -142,9 +155,10 @@ int bench_step(const StepBenchOptions& o) {
                             .keep_chunks = o.keep_chunks,
                             .within_episode = within_episode(o.rebuild_feed_forward),
                             .packed = document_starts(o, context).size() > 1};
-  Engine engine(*device, config, parameter_specs(config, weights_dtype(o, *device)));
+  Engine engine(*device, config, parameters_of(o, config, *device));
   check_context(o, engine, numerics, options);
   engine.initialize_repeatedly(0);
+  if (o.lora > 0) engine.start_adapters(0);
   engine.zero_gradients();
   const RandomSequence sequence = random_sequence(o, context, config.vocabulary);
 

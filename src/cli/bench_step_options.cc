@@ -81,6 +81,10 @@ void add_options(CLI::App& command, const std::shared_ptr<StepBenchOptions>& opt
   add_memory_options(command, options);
   command.add_option("--dtype", options->dtype, "of the weights: f32 on the CPU, bf16 on a GPU")
       ->check(CLI::IsMember({"f32", "bf16", "f16"}));
+  command
+      .add_option("--lora", options->lora,
+                  "train adapters of this rank on all projections, and nothing else")
+      ->check(CLI::Range(1, 4096));
   command.add_option("--repeat", options->repeat, "runs; the fastest counts")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();

@@ -177,6 +177,7 @@ OrderedJson report_step(const StepBenchOptions& o, Engine& engine, const StepBen
           {"repeat", o.repeat},
           {"traced", best.traced},
           {"loss", best.result.loss_sum / static_cast<double>(best.result.targets)},
+          {"lora", o.lora},
           {"weights_dtype", word_of(engine.weights().specs().front().dtype)},
           {"tokens_per_s", static_cast<double>(best.context) / best.total},
           {"model_tflops", rates.model_tflops},

@@ -89,6 +89,11 @@ void untie(std::vector<ParameterSpec>& specs) {
 
 void add_adapters(std::vector<ParameterSpec>& specs, const AdapterConfig& adapter,
                   const ModelConfig& config, DType compute) {
+  if (config.fused_files)
+    throw Error(fmt::format("adapters of {} models are not supported: their files hold several "
+                            "projections in one tensor",
+                            name_of(config.architecture)),
+                "train parameters themselves (model.train), or another model");
   std::set<std::string> whole;
   for (const AdapterTensor& tensor : adapter_tensors(adapter, config, "lora.also_train"))
     if (tensor.part == 0) whole.insert(tensor.parameter);

@@ -23,6 +23,7 @@ std::vector<ParameterSpec> column_specs(const std::vector<ParameterSpec>& specs,
   for (ParameterSpec& spec : of) {
     spec.trainable = column.has(spec);
     spec.shape = column.shape(spec);
+    spec.follows = false;  // each begins aligned
   }
   return of;
 }
