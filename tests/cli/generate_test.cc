@@ -19,10 +19,16 @@ class Generate : public testing::Test {
     run_.files().write_text("prompt.bin",
                             all.substr(0, 4 * expected.at("prompt").get<std::size_t>()));
   }
+  // Pages of 16 and chunks of 32, unless `more` says otherwise.
   ProgramResult generate(const Strings& more, const std::string& count = "60") const {
-    Strings words = {"generate", "--model", "model",   "--tokens", "prompt.bin", "--count", count,
-                     "--page",   "16",      "--chunk", "32",       "--device",   "cpu"};
+    Strings words = {"generate", "--model", "model",    "--tokens", "prompt.bin",
+                     "--count",  count,     "--device", "cpu"};
     words.insert(words.end(), more.begin(), more.end());
+    for (const char* option : {"--page", "--chunk"})
+      if (std::ranges::find(more, option) == more.end()) {
+        words.emplace_back(option);
+        words.emplace_back(std::string(option) == "--page" ? "16" : "32");
+      }
     return run_.run(words);
   }
   Tokens tokens(const Strings& more, const std::string& count = "60") const {

@@ -45,8 +45,8 @@ struct Expected {
 
 std::vector<std::string> names() {
   std::vector<std::string> found;
-  for (const auto& [name, value] : read_json(kParity / "generated.json").at("fixtures").items())
-    found.push_back(name);
+  const Json json = read_json(kParity / "generated.json");
+  for (const auto& [name, value] : json.at("fixtures").items()) found.push_back(name);
   return found;
 }
 
