@@ -21,7 +21,7 @@ Layout lay_out(const std::vector<ParameterSpec>& specs, Holds holds) {
     const bool held = holds == Holds::kAll || spec.trainable;
     if (!spec.follows) layout.bytes = (layout.bytes + kAlignment - 1) / kAlignment * kAlignment;
     layout.offsets.push_back(held ? layout.bytes : -1);
-    if (held) layout.bytes += spec.stored_shape().elements() * size_of(spec.dtype);
+    if (held) layout.bytes += bytes_of(spec.dtype, spec.stored_shape());
   }
   layout.bytes = (layout.bytes + kAlignment - 1) / kAlignment * kAlignment;
   return layout;

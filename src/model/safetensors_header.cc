@@ -32,7 +32,7 @@ constexpr auto kTypes = std::to_array<FileType>({
     {"I64", 64, DType::kI64},
     {"U8", 8, DType::kU8},
     {"BOOL", 8, {}},
-    {"I8", 8, {}},
+    {"I8", 8, DType::kI8},
     {"I16", 16, {}},
     {"U16", 16, {}},
     {"U32", 32, {}},

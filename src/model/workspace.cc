@@ -19,7 +19,7 @@ void Lease::release() {
 }
 
 Lease Workspace::take(const char* name, DType dtype, Shape shape) {
-  const std::int64_t bytes = shape.elements() * size_of(dtype);
+  const std::int64_t bytes = bytes_of(dtype, shape);
   const std::size_t index = next_;
   if (recording_) {
     recorded_.push_back({name, bytes, clock_++, -1});

@@ -1,5 +1,9 @@
 #include "tensor/dtype.h"
 
+#include <cstdlib>
+
+#include "base/error.h"
+
 namespace longstride {
 
 std::string_view name_of(DType t) {
@@ -18,8 +22,21 @@ std::string_view name_of(DType t) {
       return "U8";
     case DType::kF64:
       return "F64";
+    case DType::kI8:
+      return "I8";
+    case DType::kNf4:
+      return "NF4";
+    case DType::kNf4Wide:
+      return "NF4 with F32 scales";
+    case DType::kInt8Rows:
+      return "INT8";
   }
   return "?";
+}
+
+void refuse_element_size(DType t) {
+  LS_CHECK(!is_block_format(t), "{} has no bytes per element", name_of(t));
+  std::abort();  // there is no other type
 }
 
 float to_float(f16 x) {

@@ -7,8 +7,30 @@
 
 namespace longstride {
 
-enum class DType : std::uint8_t { kF32, kBF16, kF16, kI32, kI64, kU8, kF64 };
+// The last three are block formats of quantized matrices: codes with scales, one record per tensor
+// (tensor/block_formats.h). They have no size per element.
+enum class DType : std::uint8_t {
+  kF32,
+  kBF16,
+  kF16,
+  kI32,
+  kI64,
+  kU8,
+  kF64,
+  kI8,
+  kNf4,       // 4 bits, blocks of 64, scales of 8 bits
+  kNf4Wide,   // the same with scales in F32
+  kInt8Rows,  // 8 bits, a scale per row
+};
 
+constexpr bool is_block_format(DType t) {
+  return t == DType::kNf4 || t == DType::kNf4Wide || t == DType::kInt8Rows;
+}
+
+// Throws InternalError: bytes_of (tensor/view.h) is the size of a block format.
+[[noreturn]] void refuse_element_size(DType t);
+
+// Bytes of an element; not for block formats.
 constexpr std::int64_t size_of(DType t) {
   switch (t) {
     case DType::kF32:
@@ -21,12 +43,17 @@ constexpr std::int64_t size_of(DType t) {
     case DType::kF64:
       return 8;
     case DType::kU8:
+    case DType::kI8:
       return 1;
+    case DType::kNf4:
+    case DType::kNf4Wide:
+    case DType::kInt8Rows:
+      break;
   }
-  return 0;
+  refuse_element_size(t);
 }
 
-// True for the types that weights may have.
+// True for the types that weights may have, unless they are quantized.
 constexpr bool is_weight_type(DType t) {
   return t == DType::kF32 || t == DType::kBF16 || t == DType::kF16;
 }
@@ -82,6 +109,10 @@ constexpr DType dtype_of<double>() {
 template <>
 constexpr DType dtype_of<std::uint8_t>() {
   return DType::kU8;
+}
+template <>
+constexpr DType dtype_of<std::int8_t>() {
+  return DType::kI8;
 }
 
 }  // namespace longstride

@@ -45,6 +45,9 @@ class Shape {
   int rank_ = 0;
 };
 
+// Bytes of a tensor. A block format is a matrix [O, I].
+std::int64_t bytes_of(DType dtype, const Shape& shape);
+
 template <class Void>
 class BasicView {
  public:
@@ -61,7 +64,7 @@ class BasicView {
   const Shape& shape() const { return shape_; }
   std::int64_t dim(int i) const { return shape_[i]; }
   std::int64_t elements() const { return shape_.elements(); }
-  std::int64_t bytes() const { return elements() * size_of(dtype_); }
+  std::int64_t bytes() const { return bytes_of(dtype_, shape_); }
   // False for an absent tensor (no bias); a view without data still has a rank.
   bool present() const { return shape_.rank() > 0; }
 
@@ -76,6 +79,7 @@ class BasicView {
   BasicView rows(std::int64_t begin, std::int64_t count) const {
     LS_CHECK(begin >= 0 && count >= 0 && begin <= shape_[0] && count <= shape_[0] - begin,
              "rows {}+{} of {}", begin, count, shape_.to_string());
+    LS_CHECK(!is_block_format(dtype_), "rows of {}", name_of(dtype_));
     Shape s = shape_;
     s.set(0, count);
     const std::int64_t row_bytes = shape_[0] == 0 ? 0 : bytes() / shape_[0];
@@ -83,7 +87,8 @@ class BasicView {
   }
   // The same elements under another shape.
   BasicView reshaped(Shape s) const {
-    LS_CHECK(s.elements() == elements(), "{} as {}", shape_.to_string(), s.to_string());
+    LS_CHECK(s.elements() == elements() && !is_block_format(dtype_), "{} {} as {}", name_of(dtype_),
+             shape_.to_string(), s.to_string());
     return {data_, dtype_, s};
   }
 

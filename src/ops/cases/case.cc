@@ -44,7 +44,7 @@ void fill_uniform(HostTensor& t, const std::string& name, double magnitude) {
 }  // namespace
 
 HostTensor::HostTensor(DType t, Shape s)
-    : dtype(t), shape(s), bytes(static_cast<std::size_t>(s.elements() * size_of(t))) {}
+    : dtype(t), shape(s), bytes(static_cast<std::size_t>(bytes_of(t, s))) {}
 
 double HostTensor::get(std::int64_t i) const {
   switch (dtype) {
@@ -60,9 +60,14 @@ double HostTensor::get(std::int64_t i) const {
       return static_cast<double>(load<std::int64_t>(*this, i));
     case DType::kU8:
       return load<std::uint8_t>(*this, i);
+    case DType::kI8:
+      return load<std::int8_t>(*this, i);
     case DType::kF64:
       return load<double>(*this, i);
+    default:
+      break;
   }
+  LS_CHECK(false, "element of {}", name_of(dtype));
   return 0;
 }
 
@@ -80,9 +85,14 @@ void HostTensor::set(std::int64_t i, double x) {
       return store(*this, i, static_cast<std::int64_t>(std::llround(x)));
     case DType::kU8:
       return store(*this, i, static_cast<std::uint8_t>(std::llround(x)));
+    case DType::kI8:
+      return store(*this, i, static_cast<std::int8_t>(std::llround(x)));
     case DType::kF64:
       return store(*this, i, x);
+    default:
+      break;
   }
+  LS_CHECK(false, "element of {}", name_of(dtype));
 }
 
 Problem in_bf16(Problem problem, const std::vector<std::string>& names, double tolerance) {

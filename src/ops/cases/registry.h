@@ -20,5 +20,6 @@ std::vector<OpCase> optimizer_cases();
 std::vector<OpCase> paged_attention_cases();
 std::vector<OpCase> page_selection_cases();
 std::vector<OpCase> adapter_cases();
+std::vector<OpCase> quantize_cases();
 
 }  // namespace longstride::ops

@@ -10,6 +10,7 @@
 #include "ops/optimizer.h"
 #include "ops/page_selection.h"
 #include "ops/paged_attention.h"
+#include "ops/quantize.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/swiglu.h"
@@ -38,6 +39,8 @@ LS_NO_CUDA(paged_attention_backward, PagedAttentionBackward)
 LS_NO_CUDA(summarize_pages, SummarizePages)
 LS_NO_CUDA(page_scores, PageScores)
 LS_NO_CUDA(choose_pages, ChoosePages)
+LS_NO_CUDA(quantize_weight, QuantizeWeight)
+LS_NO_CUDA(widen_weight, WidenWeight)
 LS_NO_CUDA(rms_norm_forward, RmsNormForward)
 LS_NO_CUDA(rms_norm_backward, RmsNormBackward)
 LS_NO_CUDA(rope_tables, RopeTables)
