@@ -2,6 +2,7 @@
 
 #include "ops/elementwise.h"
 #include "ops/linear.h"
+#include "ops/quantize.h"
 #include "ops/rms_norm.h"
 
 namespace longstride {
@@ -13,15 +14,28 @@ Lease linear_scratch(const ChunkContext& ctx, const ConstView& x, const ConstVie
   return n > 0 ? ctx.take_f32("linear scratch", {n}) : Lease();
 }
 
+// A quantized weight as activations are, for one product.
+Lease widened(const ChunkContext& ctx, const ConstView& w) {
+  if (!is_block_format(w.dtype())) return {};
+  Lease wide = ctx.take("widened weight", w.shape());
+  ops::widen_weight(ctx.stream(), {.q_OI = w, .y_OW = wide});
+  return wide;
+}
+
 }  // namespace
 
 void linear(const ChunkContext& ctx, ConstView x, ConstView w, ConstView b, View y, ConstView add) {
+  const Lease wide = widened(ctx, w);
+  if (wide.present()) w = wide;
   const Lease scratch = linear_scratch(ctx, x, w);
   ops::linear_forward(ctx.stream(), {x, w, b, add, y, scratch});
 }
 
 void linear_backward(const ChunkContext& ctx, ConstView dy, ConstView x, ConstView w, View dx,
                      View dw, View db, bool accumulate_dx) {
+  LS_CHECK(!is_block_format(w.dtype()) || !dw.present(), "the gradient of a quantized weight");
+  const Lease wide = dx.present() ? widened(ctx, w) : Lease();
+  if (wide.present()) w = wide;
   const Lease scratch = linear_scratch(ctx, x, w);
   ops::linear_backward(ctx.stream(), {dy, x, w, dx, dw, db, scratch, accumulate_dx});
 }

@@ -29,7 +29,8 @@ struct ChunkContext {
   }
 };
 
-// y = x w^T + b + add; `b` and `add` may be absent.
+// y = x w^T + b + add; `b` and `add` may be absent. A quantized `w` is widened first, here and in
+// linear_backward, into a tensor of the workspace.
 void linear(const ChunkContext& ctx, ConstView x, ConstView w, ConstView b, View y,
             ConstView add = {});
 // dx = (or +=) dy w; dw += dy^T x; db += column sums of dy. Absent outputs are not computed.

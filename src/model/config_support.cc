@@ -25,7 +25,8 @@ constexpr std::string_view kSoftcap = "soft caps on logits are not supported";
 constexpr std::string_view kScale = "scaled embeddings, residuals or logits are not supported";
 constexpr std::string_view kPosition = "only full rotary positions are supported";
 constexpr std::string_view kHeadNorm = "norms of q and k follow from model_type alone";
-constexpr std::string_view kQuantized = "quantized weights are not supported";
+constexpr std::string_view kQuantized =
+    "of quantized weights, only those of bitsandbytes are supported";
 constexpr std::string_view kEncoder = "only decoders are supported";
 
 constexpr auto kRefused = std::to_array<Refused>({
@@ -215,6 +216,11 @@ std::span<const std::string_view> known_to(Architecture architecture) {
 
 bool is_one(const Json& v) { return v.is_number() && v.get<double>() == 1.0; }
 
+// The tensors themselves show what was quantized, and how.
+bool is_bitsandbytes(const Json& v) {
+  return v.is_object() && v.contains("quant_method") && v.at("quant_method") == "bitsandbytes";
+}
+
 }  // namespace
 
 bool is_unset(const Json& v) {
@@ -245,6 +251,7 @@ void check_supported(const Fields& fields, Architecture architecture) {
     if (!fields.has(r.field) || std::ranges::find(own, r.field) != own.end()) continue;
     const Json& v = fields.value(r.field);
     if (is_unset(v) || (r.one_is_harmless && is_one(v))) continue;
+    if (r.reason == kQuantized && is_bitsandbytes(v)) continue;
     fields.fail(r.field, fmt::format("is {}, but {}", shown(v), r.reason),
                 "use a model without it; if it does not matter for yours, remove the field");
   }

@@ -2,22 +2,57 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 
 #include "base/error.h"
+#include "model/bitsandbytes_tensors.h"
+#include "tensor/block_formats.h"
 
 namespace longstride {
 namespace {
 
-void read_view(const ParameterSet& parameters, std::int64_t i, const ByteSink& sink) {
-  constexpr std::int64_t kStaging = std::int64_t{16} << 20;
-  const View view = parameters.view(i);
-  std::vector<std::byte> staging;
-  for (std::int64_t at = 0; at < view.bytes(); at += kStaging) {
-    const std::int64_t count = std::min(kStaging, view.bytes() - at);
-    staging.resize(static_cast<std::size_t>(count));
-    parameters.device().copy_to_host(staging.data(),
-                                     static_cast<const std::byte*>(view.data()) + at, count);
-    sink(staging);
+// Copies from the device, in pieces.
+ParameterBytes from_device(const ParameterSet& parameters) {
+  return
+      [&parameters](std::int64_t i, std::int64_t offset, std::int64_t bytes, const ByteSink& sink) {
+        constexpr std::int64_t kStaging = std::int64_t{16} << 20;
+        const auto* const from = static_cast<const std::byte*>(parameters.view(i).data()) + offset;
+        std::vector<std::byte> staging;
+        for (std::int64_t at = 0; at < bytes; at += kStaging) {
+          const std::int64_t count = std::min(kStaging, bytes - at);
+          staging.resize(static_cast<std::size_t>(count));
+          parameters.device().copy_to_host(staging.data(), from + at, count);
+          sink(staging);
+        }
+      };
+}
+
+// Bytes of parameters, one after the other, or bytes that do not depend on them.
+struct Source {
+  struct Part {
+    std::int64_t parameter = 0, offset = 0, bytes = 0;
+  };
+  std::vector<Part> parts;
+  std::vector<std::byte> constant = {};
+};
+
+// A quantized weight is several tensors.
+void add_record(const ParameterSet& parameters, const FileTensor& tensor, TensorsToWrite& all,
+                std::vector<Source>& sources) {
+  const View view = parameters.view(tensor.first);
+  LS_CHECK(tensor.count == 1, "{} is quantized and has {} parts", tensor.name, tensor.count);
+  all.format = view.dtype();
+  float offset = 0;
+  if (view.dtype() == DType::kNf4)
+    parameters.device().copy_to_host(&offset,
+                                     static_cast<const std::byte*>(view.data()) +
+                                         block_record(view.dtype(), tensor.shape).offset.offset,
+                                     sizeof offset);
+  // The other weights have the type that this one had.
+  for (RecordTensor& part : record_tensors(tensor.name, view.dtype(), tensor.shape, offset,
+                                           parameters.specs().front().dtype)) {
+    all.tensors.push_back(std::move(part.tensor));
+    sources.push_back({{{tensor.first, part.offset, part.bytes}}, std::move(part.constant)});
   }
 }
 
@@ -31,7 +66,7 @@ bool has_adapters(const std::vector<ParameterSpec>& specs) {
 std::int64_t file_bytes(const std::vector<ParameterSpec>& specs) {
   std::int64_t bytes = 0;
   for (const FileTensor& tensor : file_tensors(specs))
-    bytes += tensor.shape.elements() * size_of(specs[static_cast<std::size_t>(tensor.first)].dtype);
+    bytes += bytes_of(specs[static_cast<std::size_t>(tensor.first)].dtype, tensor.shape);
   return bytes;
 }
 
@@ -65,18 +100,28 @@ std::vector<FileTensor> file_tensors(const std::vector<ParameterSpec>& specs) {
   return tensors;
 }
 
-TensorsToWrite tensors_to_write(const ParameterSet& parameters) {
-  std::vector<FileTensor> held;
+TensorsToWrite tensors_to_write(const ParameterSet& parameters, ParameterBytes copy) {
   TensorsToWrite all;
+  std::vector<Source> sources;
   for (const FileTensor& tensor : file_tensors(parameters.specs())) {
-    if (!parameters.view(tensor.first).present()) continue;
-    all.tensors.push_back({tensor.name, parameters.view(tensor.first).dtype(), tensor.shape});
-    held.push_back(tensor);
-  }
-  all.read = [&parameters, held = std::move(held)](std::int64_t i, const ByteSink& sink) {
-    const FileTensor& tensor = held[static_cast<std::size_t>(i)];
+    const View view = parameters.view(tensor.first);
+    if (!view.present()) continue;
+    if (is_block_format(view.dtype())) {
+      add_record(parameters, tensor, all, sources);
+      continue;
+    }
+    all.tensors.push_back({tensor.name, view.dtype(), tensor.shape});
+    sources.emplace_back();
     for (std::int64_t p = tensor.first; p < tensor.first + tensor.count; ++p)
-      read_view(parameters, p, sink);
+      sources.back().parts.push_back({p, 0, parameters.view(p).bytes()});
+  }
+  if (!copy) copy = from_device(parameters);
+  all.read = [copy = std::move(copy), sources = std::move(sources)](std::int64_t i,
+                                                                    const ByteSink& sink) {
+    const Source& source = sources[static_cast<std::size_t>(i)];
+    if (!source.constant.empty()) return sink(source.constant);
+    for (const Source::Part& part : source.parts)
+      copy(part.parameter, part.offset, part.bytes, sink);
   };
   return all;
 }

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,10 +34,16 @@ bool has_adapters(const std::vector<ParameterSpec>& specs);
 struct TensorsToWrite {
   std::vector<TensorToWrite> tensors;
   TensorSource read;
+  std::optional<DType> format = {};  // of quantized weights among them
 };
 
+// Passes `bytes` bytes of a parameter, from `offset` on, to `sink`.
+using ParameterBytes = std::function<void(std::int64_t parameter, std::int64_t offset,
+                                          std::int64_t bytes, const ByteSink& sink)>;
+
 // The file tensors that `parameters`, which must outlive the result, holds; those whose parameters
-// it does not hold are left out. The calling thread copies them from their device.
-TensorsToWrite tensors_to_write(const ParameterSet& parameters);
+// it does not hold are left out, and a quantized one is several. The calling thread copies them
+// from their device, unless they are taken from `copy`.
+TensorsToWrite tensors_to_write(const ParameterSet& parameters, ParameterBytes copy = nullptr);
 
 }  // namespace longstride

@@ -9,6 +9,7 @@
 #include "model/fold_adapters.h"
 #include "model/host_values.h"
 #include "model/parameters.h"
+#include "model/weight_quantizer.h"
 
 namespace longstride {
 namespace {
@@ -33,14 +34,20 @@ bool is_plain(const ParameterSpec& spec) {
   return spec.tail == 0 && !spec.adapter && !spec.derived;
 }
 
+// Where the values go: quantized weights are drawn in F32 first.
+View plain_view(const View& view, WeightQuantizer& quantizer) {
+  return is_block_format(view.dtype()) ? quantizer.temporary(DType::kF32, view.shape()) : view;
+}
+
 // `numbers`: of the parameters in the whole model; empty: those of the set.
 void draw(ParameterSet& parameters, const ModelConfig& config, std::uint64_t seed,
           std::span<const std::int64_t> numbers) {
   std::vector<std::byte> staging;
+  WeightQuantizer quantizer(parameters.device());
   for (std::int64_t i = 0; i < parameters.size(); ++i) {
-    const View view = parameters.view(i);
     const ParameterSpec& spec = parameters.specs()[static_cast<std::size_t>(i)];
     if (!is_plain(spec)) continue;
+    const View view = plain_view(parameters.view(i), quantizer);
     const std::int64_t p = numbers.empty() ? i : numbers[static_cast<std::size_t>(i)];
     const std::int64_t elements = view.elements(), width = size_of(view.dtype());
     const std::int64_t pieces = (elements + kPiece - 1) / kPiece;
@@ -63,6 +70,7 @@ void draw(ParameterSet& parameters, const ModelConfig& config, std::uint64_t see
       parameters.device().copy_from_host(static_cast<std::byte*>(view.data()) + begin * width,
                                          staging.data(), (end - begin) * width);
     }
+    if (is_block_format(spec.dtype)) quantizer.quantize(parameters.view(p));
   }
 }
 
@@ -72,8 +80,9 @@ void repeat(ParameterSet& parameters, const ModelConfig& config, std::uint64_t s
   Random random(seed);
   for (float& v : values) v = static_cast<float>(config.initializer_range * random.normal());
   std::vector<std::byte> staging(values.size() * sizeof(float));
+  WeightQuantizer quantizer(parameters.device());
   for (std::int64_t p = 0; p < parameters.size(); ++p) {
-    const View view = parameters.view(p);
+    const View view = plain_view(parameters.view(p), quantizer);
     const ParameterSpec& spec = parameters.specs()[static_cast<std::size_t>(p)];
     if (!is_plain(spec)) continue;
     const std::vector<float> constants(spec.shape.rank() == 2 ? 0 : values.size(),
@@ -84,6 +93,7 @@ void repeat(ParameterSet& parameters, const ModelConfig& config, std::uint64_t s
       parameters.device().copy_from_host(static_cast<std::byte*>(view.data()) + begin * width,
                                          staging.data(),
                                          std::min(kPeriod, view.elements() - begin) * width);
+    if (is_block_format(spec.dtype)) quantizer.quantize(parameters.view(p));
   }
 }
 

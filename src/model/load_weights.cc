@@ -12,8 +12,10 @@
 #include "base/error.h"
 #include "base/read_ahead.h"
 #include "base/thread_pool.h"
+#include "model/bitsandbytes_tensors.h"
 #include "model/fold_adapters.h"
 #include "model/host_values.h"
+#include "model/weight_quantizer.h"
 
 namespace longstride {
 namespace {
@@ -36,38 +38,32 @@ struct Piece {
   std::int64_t bad = -1;      // the first element that is not finite
 };
 
-// In the order of the parameters; offsets in buffers are assigned later.
-std::vector<Piece> cut(const SafetensorsReader& reader, const ParameterSet& parameters) {
-  std::vector<Piece> pieces;
-  for (std::int64_t i = 0; i < parameters.size(); ++i) {
-    const ParameterSpec& spec = parameters.specs()[static_cast<std::size_t>(i)];
-    if (spec.tail > 0 || spec.adapter || spec.derived) continue;
-    const std::string& name = spec.source.empty() ? spec.file_name() : spec.source;
-    const View to = parameters.view(i);
-    const DType dtype = *reader.info(name).dtype;
-    std::span<const std::byte> source = reader.bytes(name);
-    if (spec.part)
-      source = source.subspan(
-          static_cast<std::size_t>(spec.part->first * spec.shape[1] * size_of(dtype)),
-          static_cast<std::size_t>(to.elements() * size_of(dtype)));
-    LS_CHECK(to.dtype() == dtype || to.dtype() == DType::kF32, "{} from {} into {}", name,
-             name_of(dtype), name_of(to.dtype()));
-    LS_CHECK(std::ssize(source) == to.elements() * size_of(dtype), "{}: {} bytes for {}", name,
-             source.size(), to.shape().to_string());
-    for (std::int64_t first = 0; first < to.elements(); first += kPieceElements) {
-      const std::int64_t count = std::min(kPieceElements, to.elements() - first);
-      pieces.push_back({.parameter = i,
-                        .first = first,
-                        .count = count,
-                        .source = source.subspan(static_cast<std::size_t>(first * size_of(dtype)),
-                                                 static_cast<std::size_t>(count * size_of(dtype))),
-                        .dtype = dtype,
-                        .converts = to.dtype() != dtype,
-                        .to = static_cast<std::byte*>(to.data()) + first * size_of(to.dtype()),
-                        .bytes = count * size_of(to.dtype())});
-    }
+// Of parameter `i`, into `to`; offsets in buffers are assigned later.
+void cut(const SafetensorsReader& reader, const ParameterSpec& spec, std::int64_t i, const View& to,
+         std::vector<Piece>& pieces) {
+  const std::string& name = spec.source.empty() ? spec.file_name() : spec.source;
+  const DType dtype = *reader.info(name).dtype;
+  std::span<const std::byte> source = reader.bytes(name);
+  if (spec.part)
+    source =
+        source.subspan(static_cast<std::size_t>(spec.part->first * spec.shape[1] * size_of(dtype)),
+                       static_cast<std::size_t>(to.elements() * size_of(dtype)));
+  LS_CHECK(to.dtype() == dtype || to.dtype() == DType::kF32, "{} from {} into {}", name,
+           name_of(dtype), name_of(to.dtype()));
+  LS_CHECK(std::ssize(source) == to.elements() * size_of(dtype), "{}: {} bytes for {}", name,
+           source.size(), to.shape().to_string());
+  for (std::int64_t first = 0; first < to.elements(); first += kPieceElements) {
+    const std::int64_t count = std::min(kPieceElements, to.elements() - first);
+    pieces.push_back({.parameter = i,
+                      .first = first,
+                      .count = count,
+                      .source = source.subspan(static_cast<std::size_t>(first * size_of(dtype)),
+                                               static_cast<std::size_t>(count * size_of(dtype))),
+                      .dtype = dtype,
+                      .converts = to.dtype() != dtype,
+                      .to = static_cast<std::byte*>(to.data()) + first * size_of(to.dtype()),
+                      .bytes = count * size_of(to.dtype())});
   }
-  return pieces;
 }
 
 // Pieces [begin, end) that fit into a buffer, one after another.
@@ -150,9 +146,9 @@ class Staging {
   std::vector<Mover::Copy> copies_;
 };
 
-void load_plain(const SafetensorsReader& reader, ParameterSet& parameters) {
-  std::vector<Piece> all = cut(reader, parameters);
-  const std::span<Piece> pieces(all);
+// Reads, checks and copies pieces. Without `staging` the device shares the host's memory.
+void load_pieces(const SafetensorsReader& reader, const ParameterSet& parameters,
+                 std::span<Piece> pieces, std::optional<Staging>& staging) {
   std::size_t ahead = 0;
   for (std::int64_t bytes = 0; ahead < pieces.size() && bytes < kAheadBytes; ++ahead)
     bytes += std::ssize(pieces[ahead].source);
@@ -161,9 +157,6 @@ void load_plain(const SafetensorsReader& reader, ParameterSet& parameters) {
   };
   parallel_for(static_cast<std::int64_t>(ahead),
                [&](std::int64_t i) { read_ahead(static_cast<std::size_t>(i)); });
-  // A device that shares the host's memory needs no staging.
-  std::optional<Staging> staging;
-  if (!parameters.device().shares_host_memory()) staging.emplace(parameters.device());
   for (std::size_t begin = 0, end = 0; begin < pieces.size(); begin = end) {
     end = fill_buffer(pieces, begin);
     std::byte* const buffer = staging ? staging->next() : nullptr;
@@ -178,12 +171,54 @@ void load_plain(const SafetensorsReader& reader, ParameterSet& parameters) {
   if (staging) staging->finish();
 }
 
+// Those that files hold, whose memory is as in a file.
+bool is_plain(const ParameterSpec& spec) {
+  return spec.tail == 0 && !spec.adapter && !spec.derived && !is_block_format(spec.dtype);
+}
+
+void load_plain(const SafetensorsReader& reader, ParameterSet& parameters,
+                std::optional<Staging>& staging) {
+  std::vector<Piece> pieces;
+  for (std::int64_t i = 0; i < parameters.size(); ++i)
+    if (const ParameterSpec& spec = parameters.specs()[static_cast<std::size_t>(i)]; is_plain(spec))
+      cut(reader, spec, i, parameters.view(i), pieces);
+  load_pieces(reader, parameters, pieces, staging);
+}
+
+// Weights of a block format: as they are, if the file has them so, else one at a time.
+void load_quantized(const SafetensorsReader& reader, ParameterSet& parameters,
+                    std::optional<Staging>& staging) {
+  Device& device = parameters.device();
+  WeightQuantizer quantizer(device);
+  std::vector<Piece> pieces;
+  for (std::int64_t i = 0; i < parameters.size(); ++i) {
+    const View to = parameters.view(i);
+    if (!is_block_format(to.dtype())) continue;
+    const ParameterSpec& spec = parameters.specs()[static_cast<std::size_t>(i)];
+    const std::string& name = spec.file_name();
+    if (const std::optional<DType> format = quantized_format(reader, name)) {
+      LS_CHECK(*format == to.dtype() && !spec.part, "{} from {} into {}", name, name_of(*format),
+               name_of(to.dtype()));
+      const std::vector<std::byte> record = read_record(reader, name, *format, to.shape());
+      device.copy_from_host(to.data(), record.data(), std::ssize(record));
+      continue;
+    }
+    pieces.clear();
+    cut(reader, spec, i, quantizer.temporary(*reader.info(name).dtype, to.shape()), pieces);
+    load_pieces(reader, parameters, pieces, staging);
+    quantizer.quantize(to);
+  }
+}
+
 }  // namespace
 
 void load_weights(const SafetensorsReader& reader, ParameterSet& parameters) {
-  load_plain(reader, parameters);
+  std::optional<Staging> staging;
+  if (!parameters.device().shares_host_memory()) staging.emplace(parameters.device());
+  load_plain(reader, parameters, staging);
+  load_quantized(reader, parameters, staging);
   fill_folded(parameters, [&](ParameterSet& plain, std::span<const std::int64_t>) {
-    load_plain(reader, plain);
+    load_plain(reader, plain, staging);
   });
 }
 

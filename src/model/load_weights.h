@@ -7,7 +7,9 @@
 namespace longstride {
 
 // Copies the tensor of each parameter (or its rows of one), which must exist with its shape, into
-// `parameters` (each of the file's dtype or F32), but not adapters and what is derived from them.
+// `parameters`, but not adapters and what is derived from them. Each is of the file's dtype or F32;
+// or of a block format: then a plain tensor is quantized, one at a time through a temporary one on
+// the device, and a quantized one must be of the same format.
 // Throws Error that names tensor and index of the first NaN or infinity; the parameters are then
 // undefined.
 //

@@ -10,7 +10,9 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/thread_pool.h"
+#include "model/bitsandbytes_tensors.h"
 #include "model/load_weights.h"
+#include "model/quantize_specs.h"
 
 namespace longstride {
 namespace {
@@ -26,7 +28,8 @@ void check_tensor(const SafetensorsReader& reader, const std::string& name, cons
   const std::string where = reader.file_of(name).string();
   if (!info.dtype || !is_weight_type(*info.dtype))
     throw Error(fmt::format("{}: tensor {} has dtype {}", where, name, info.dtype_name),
-                "weights must be F32, F16 or BF16; quantized ones must be converted first");
+                "weights must be F32, F16 or BF16; of quantized ones, the projections of layers as "
+                "bitsandbytes stores them");
   std::vector<std::int64_t> wanted(static_cast<std::size_t>(shape.rank()));
   for (int i = 0; i < shape.rank(); ++i) wanted[static_cast<std::size_t>(i)] = shape[i];
   if (info.shape != wanted)
@@ -67,10 +70,16 @@ ModelDirectory ModelDirectory::open(const std::filesystem::path& path) {
 void ModelDirectory::check_tensors() const {
   std::set<std::string> expected;
   std::vector<std::string> missing;
-  const std::vector<FileTensor> tensors = file_tensors(parameter_specs(config_));
+  const std::vector<ParameterSpec> specs = parameter_specs(config_);
+  const std::vector<FileTensor> tensors = file_tensors(specs);
+  const auto format_of = [&](const FileTensor& tensor) {
+    return stored_format(specs[static_cast<std::size_t>(tensor.first)]);
+  };
   for (const FileTensor& tensor : tensors) {
     expected.insert(tensor.name);
     if (!reader_.contains(tensor.name)) missing.push_back(tensor.name);
+    if (const std::optional<DType> format = format_of(tensor))
+      for (std::string& name : companions(tensor.name, *format)) expected.insert(std::move(name));
   }
   if (!missing.empty()) {
     std::string hint = "config.json and the weights do not belong together, or a file is missing";
@@ -93,14 +102,32 @@ void ModelDirectory::check_tensors() const {
                             path_.string(), name_of(config_.architecture), some_of(unexpected)),
                 "config.json and the weights do not belong together, or the model is of a kind "
                 "that is not supported");
-  for (const FileTensor& tensor : tensors) check_tensor(reader_, tensor.name, tensor.shape);
+  for (const FileTensor& tensor : tensors) {
+    const std::optional<DType> format = format_of(tensor);
+    if (format && tensor.count > 1)
+      throw Error(fmt::format("{}: {} holds several projections and is quantized", path_.string(),
+                              tensor.name),
+                  "name the original model and set model.quantize");
+    if (format)
+      check_quantized(reader_, tensor.name, *format, tensor.shape);
+    else
+      check_tensor(reader_, tensor.name, tensor.shape);
+  }
   if (config_.tied_embeddings && reader_.contains(kHead))
     check_tensor(reader_, kHead, {config_.vocabulary, config_.hidden_size});
 }
 
+std::optional<DType> ModelDirectory::stored_format(const ParameterSpec& spec) const {
+  return is_projection(spec) ? quantized_format(reader_, spec.file_name()) : std::nullopt;
+}
+
 std::vector<ParameterSpec> ModelDirectory::specs() const {
   std::vector<ParameterSpec> specs = parameter_specs(config_);
-  for (ParameterSpec& spec : specs) spec.dtype = *reader_.info(spec.file_name()).dtype;
+  for (ParameterSpec& spec : specs) {
+    const std::optional<DType> format = stored_format(spec);
+    spec.dtype = format ? *format : *reader_.info(spec.file_name()).dtype;
+    spec.trainable = !format;
+  }
   return specs;
 }
 

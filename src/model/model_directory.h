@@ -3,6 +3,8 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -20,21 +22,24 @@ namespace longstride {
 class ModelDirectory {
  public:
   // Throws Error that names the file and the field or tensor if one is missing, unexpected, of the
-  // wrong shape, or of a type other than F32, F16 and BF16.
+  // wrong shape, or of a type other than F32, F16 and BF16. Projections may be quantized, as
+  // bitsandbytes stores them (model/bitsandbytes_tensors.h).
   static ModelDirectory open(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }
   const ModelConfig& config() const { return config_; }
   const SafetensorsReader& reader() const { return reader_; }
-  // The model's parameters, each in the type of its tensor.
+  // The model's parameters, each in the type of its tensor; quantized ones are not trained.
   std::vector<ParameterSpec> specs() const;
-  // Copies all weights into `parameters` (made for this config, each of the file's dtype or F32),
-  // on its device. Refuses NaN and infinity, naming tensor and index.
+  // Copies all weights into `parameters` (made for this config, each of a type that load_weights
+  // accepts), on its device. Refuses NaN and infinity, naming tensor and index.
   void load(ParameterSet& parameters) const;
 
  private:
   ModelDirectory(std::filesystem::path path, ModelConfig config, SafetensorsReader reader);
   void check_tensors() const;
+  // The block format of a quantized projection.
+  std::optional<DType> stored_format(const ParameterSpec& spec) const;
 
   std::filesystem::path path_;
   ModelConfig config_;

@@ -60,8 +60,8 @@ class ParameterSet {
 };
 
 // Normal(0, initializer_range) for matrices, ones for norms, zeros for biases, rounded to each
-// parameter's dtype. A value depends only on the seed, the parameter's index and the element.
-// `parameters` must hold all of them.
+// parameter's dtype (drawn in F32 and then quantized, for a block format). A value depends only on
+// the seed, the parameter's index and the element. `parameters` must hold all of them.
 void initialize_random(ParameterSet& parameters, const ModelConfig& config, std::uint64_t seed);
 
 // For benchmarks, many times faster: a matrix repeats a few million values.

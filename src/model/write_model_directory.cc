@@ -1,37 +1,57 @@
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <system_error>
+#include <utility>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "model/bitsandbytes_tensors.h"
 #include "model/host_values.h"
 #include "model/model_directory.h"
 #include "model/written_file.h"
+#include "tensor/block_formats.h"
 
 namespace longstride {
 namespace {
 
 namespace fs = std::filesystem;
 
-// transformers loads all weights as the one type that config.json names. Mixed types are written as
-// float32, which holds every value of the others.
-std::string_view torch_name(const std::vector<DType>& dtypes) {
-  const bool same = std::ranges::all_of(dtypes, [&](DType t) { return t == dtypes.front(); });
-  if (same && dtypes.front() == DType::kBF16) return "bfloat16";
-  if (same && dtypes.front() == DType::kF16) return "float16";
-  return "float32";
+// Whether a tensor is a weight that is not quantized, rather than a part of one that is.
+bool is_plain(const TensorToWrite& tensor) {
+  return is_weight_type(tensor.dtype) &&
+         (tensor.name.ends_with(".weight") || tensor.name.ends_with(".bias"));
 }
 
-Json config_json(const ModelConfig& config, const std::vector<DType>& dtypes) {
+// transformers loads all weights as the one type that config.json names. Mixed types are written as
+// float32, which holds every value of the others.
+DType common_type(const std::vector<TensorToWrite>& tensors) {
+  std::optional<DType> common;
+  for (const TensorToWrite& tensor : tensors) {
+    if (!is_plain(tensor)) continue;
+    if (common && *common != tensor.dtype) return DType::kF32;
+    common = tensor.dtype;
+  }
+  return common.value_or(DType::kF32);
+}
+
+std::string_view torch_name(DType dtype) {
+  return dtype == DType::kBF16 ? "bfloat16" : dtype == DType::kF16 ? "float16" : "float32";
+}
+
+Json config_json(const ModelConfig& config, const TensorsToWrite& weights) {
   LS_CHECK(config.raw.is_object(), "a config without its JSON");
   Json json = config.raw;
+  const DType dtype = common_type(weights.tensors);
   // Keeps the original key's spelling, so that programs which read the original read the result.
   const char* key =
       json.contains("torch_dtype") && !json.contains("dtype") ? "torch_dtype" : "dtype";
   json.erase("torch_dtype");
-  json[key] = torch_name(dtypes);
+  json[key] = torch_name(dtype);
+  if (weights.format && !json.contains("quantization_config"))
+    json["quantization_config"] = quantization_json(*weights.format, dtype);
   return json;
 }
 
@@ -77,15 +97,14 @@ std::vector<WrittenFile> write_model_directory(const fs::path& directory, const 
   const TensorSource checked = [&](std::int64_t i, const ByteSink& sink) {
     const TensorToWrite& tensor = weights.tensors[static_cast<std::size_t>(i)];
     weights.read(i, [&](std::span<const std::byte> bytes) {
-      check_finite(bytes, tensor.dtype, tensor.name, "the weights are");
+      if (is_weight_type(tensor.dtype))  // integers are finite
+        check_finite(bytes, tensor.dtype, tensor.name, "the weights are");
       sink(bytes);
     });
   };
   std::vector<WrittenFile> written =
       write_safetensors_model(directory, weights.tensors, checked, max_shard_bytes);
-  std::vector<DType> dtypes;
-  for (const TensorToWrite& tensor : weights.tensors) dtypes.push_back(tensor.dtype);
-  written.push_back(write_json(directory / "config.json", config_json(config, dtypes)));
+  written.push_back(write_json(directory / "config.json", config_json(config, weights)));
   for (const SideFile& file : side_files) write_side_file(directory, file, written);
   if (std::ranges::find(side_files, kGenerationConfig, &SideFile::name) == side_files.end())
     written.push_back(write_json(directory / kGenerationConfig, generation_json(config)));

@@ -106,11 +106,11 @@ void SaveSnapshot::copy_weights(const ParameterSet& weights) {
                                     std::ssize(to));
     });
   }
-  tensors_.weights.read = [this, files = file_tensors(weights.specs())](std::int64_t i,
-                                                                        const ByteSink& sink) {
-    const FileTensor& file = files[static_cast<std::size_t>(i)];
-    for (std::int64_t p = file.first; p < file.first + file.count; ++p) read(weights_, p, sink);
-  };
+  tensors_.weights = tensors_to_write(weights, [this](std::int64_t i, std::int64_t offset,
+                                                      std::int64_t bytes, const ByteSink& sink) {
+    sink({memory_->data() + weights_[static_cast<std::size_t>(i)] + offset,
+          static_cast<std::size_t>(bytes)});
+  });
 }
 
 void SaveSnapshot::copy_state(const ParameterSet& weights, Optimizer& optimizer) {
