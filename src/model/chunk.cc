@@ -15,26 +15,28 @@ Lease linear_scratch(const ChunkContext& ctx, const ConstView& x, const ConstVie
 }
 
 // A quantized weight as activations are, for one product.
-Lease widened(const ChunkContext& ctx, const ConstView& w) {
+Lease widened(const ChunkContext& ctx, const ConstView& w, const ConstView& tail) {
   if (!is_block_format(w.dtype())) return {};
-  Lease wide = ctx.take("widened weight", w.shape());
-  ops::widen_weight(ctx.stream(), {.q_OI = w, .y_OW = wide});
+  const std::int64_t columns = w.dim(1) + (tail.present() ? tail.dim(1) : 0);
+  Lease wide = ctx.take("widened weight", {w.dim(0), columns});
+  ops::widen_weight(ctx.stream(), {.q_OI = w, .tail_OR = tail, .y_OW = wide});
   return wide;
 }
 
 }  // namespace
 
-void linear(const ChunkContext& ctx, ConstView x, ConstView w, ConstView b, View y, ConstView add) {
-  const Lease wide = widened(ctx, w);
+void linear(const ChunkContext& ctx, ConstView x, ConstView w, ConstView b, View y, ConstView add,
+            ConstView tail) {
+  const Lease wide = widened(ctx, w, tail);
   if (wide.present()) w = wide;
   const Lease scratch = linear_scratch(ctx, x, w);
   ops::linear_forward(ctx.stream(), {x, w, b, add, y, scratch});
 }
 
 void linear_backward(const ChunkContext& ctx, ConstView dy, ConstView x, ConstView w, View dx,
-                     View dw, View db, bool accumulate_dx) {
+                     View dw, View db, bool accumulate_dx, ConstView tail) {
   LS_CHECK(!is_block_format(w.dtype()) || !dw.present(), "the gradient of a quantized weight");
-  const Lease wide = dx.present() ? widened(ctx, w) : Lease();
+  const Lease wide = dx.present() ? widened(ctx, w, tail) : Lease();
   if (wide.present()) w = wide;
   const Lease scratch = linear_scratch(ctx, x, w);
   ops::linear_backward(ctx.stream(), {dy, x, w, dx, dw, db, scratch, accumulate_dx});

@@ -32,10 +32,10 @@ struct ChunkContext {
 // y = x w^T + b + add; `b` and `add` may be absent. A quantized `w` is widened first, here and in
 // linear_backward, into a tensor of the workspace.
 void linear(const ChunkContext& ctx, ConstView x, ConstView w, ConstView b, View y,
-            ConstView add = {});
+            ConstView add = {}, ConstView tail = {});
 // dx = (or +=) dy w; dw += dy^T x; db += column sums of dy. Absent outputs are not computed.
 void linear_backward(const ChunkContext& ctx, ConstView dy, ConstView x, ConstView w, View dx,
-                     View dw, View db, bool accumulate_dx = false);
+                     View dw, View db, bool accumulate_dx = false, ConstView tail = {});
 // Without a weight, where a family has no norm, y = x; y may be x only if there is one.
 void rms_norm(const ChunkContext& ctx, ConstView x, ConstView w, View y);
 // dx = (or +=), dw += unless it is absent.

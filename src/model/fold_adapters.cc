@@ -39,15 +39,26 @@ void add_to_input(std::vector<ParameterSpec>& specs, const AdapterConfig& adapte
   const std::int64_t columns = padded(std::ssize(adapted) * adapter.rank);
   std::int64_t inputs = 0;
   std::vector<std::int64_t> outputs;
+  std::vector<ParameterSpec> tails;
   for (const Projection& projection : projections_of(input)) {
     const std::int64_t at = find(specs, layer, projection.weight);
     LS_CHECK(at >= 0, "layer {} has no {}", layer, projection.name);
+    // Those without an adapter have the columns too: they read the same input.
     ParameterSpec& weight = specs[static_cast<std::size_t>(at)];
-    weight.tail = columns;  // of those without an adapter too: they read the same input
+    if (is_block_format(weight.dtype))
+      tails.push_back({.name = weight.name + " columns of adapters",
+                       .shape = {weight.shape[0], columns},
+                       .dtype = compute,
+                       .trainable = false,
+                       .derived = true,
+                       .place = {.layer = layer, .in_layer = projection.tail}});
+    else
+      weight.tail = columns;
     inputs = weight.shape[1];
     if (std::ranges::find(adapted, &projection) != adapted.end())
       outputs.push_back(weight.shape[0]);
   }
+  specs.insert(specs.end(), tails.begin(), tails.end());
   const auto push = [&](std::string name, Shape made, View LayerParameters::*place) {
     specs.push_back({.name = std::move(name),
                      .shape = made,
@@ -124,9 +135,10 @@ void fold_adapters(ParameterSet& weights) {
         if (!a_RI.present()) continue;
         const std::int64_t rank = a_RI.dim(0);
         ops::place_columns(stream, {.from_RC = a_RI, .to_RW = stacked_PI.rows(row, rank)});
+        const View& tail_OP = layer.*projection.tail;
         ops::place_columns(stream, {.from_RC = b_OR,
-                                    .to_RW = layer.*projection.weight,
-                                    .first = inputs + row,
+                                    .to_RW = tail_OP.present() ? tail_OP : layer.*projection.weight,
+                                    .first = tail_OP.present() ? row : inputs + row,
                                     .scale = layer.adapter_scale});
         row += rank;
       }

@@ -70,7 +70,7 @@ void draw(ParameterSet& parameters, const ModelConfig& config, std::uint64_t see
       parameters.device().copy_from_host(static_cast<std::byte*>(view.data()) + begin * width,
                                          staging.data(), (end - begin) * width);
     }
-    if (is_block_format(spec.dtype)) quantizer.quantize(parameters.view(p));
+    if (is_block_format(spec.dtype)) quantizer.quantize(parameters.view(i));
   }
 }
 

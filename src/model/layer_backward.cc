@@ -23,8 +23,7 @@ void feed_forward_backward(const LayerPass& pass, const LayerParameters& g, Laye
       ops::swiglu_forward(ctx.stream(),
                           {held.gate_TF, held.up_TF, product_TF, activation_of(ctx.config)});
       const WideInput wide = wide_input(pass, Input::kProduct, product_TF);
-      const OutputGradient d_out(ctx, wide.view, w.down, w.down_bias, w.ffn_norm, g.ffn_norm,
-                                 dx_TD);
+      const OutputGradient d_out(pass, projection::kDown, wide.view, w.ffn_norm, g.ffn_norm, dx_TD);
       InputGradient d_product(pass, g, Input::kProduct, wide.view, d_product_TF);
       d_product.add(projection::kDown, d_out);
       d_product.finish();
@@ -58,7 +57,7 @@ Lease attention_backward(const LayerPass& pass, const LayerParameters& g,
     const LayerParameters& w = pass.weights;
     const WideInput wide =
         wide_input(pass, Input::kOutput, held.attention_THC.view().reshaped({T, H * C}));
-    const OutputGradient d_out(ctx, wide.view, w.o, w.o_bias, w.attention_norm, g.attention_norm,
+    const OutputGradient d_out(pass, projection::kO, wide.view, w.attention_norm, g.attention_norm,
                                dx_TD);
     InputGradient d_input(pass, g, Input::kOutput, wide.view,
                           d_attention_THC.view().reshaped({T, H * C}));

@@ -91,8 +91,9 @@ WideInput wide_input(const LayerPass& pass, Input input, ConstView x_TI) {
 
 void project(const LayerPass& pass, const Projection& projection, ConstView x_TW, View y_TO,
              ConstView add_TO) {
-  linear(pass.ctx, x_TW, pass.weights.*projection.weight, pass.weights.*projection.bias, y_TO,
-         add_TO);
+  const LayerParameters& w = pass.weights;
+  linear(pass.ctx, x_TW, w.*projection.weight, w.*projection.bias, y_TO, add_TO,
+         w.*projection.tail);
 }
 
 InputGradient::InputGradient(const LayerPass& pass, const LayerParameters& gradients, Input input,
@@ -106,7 +107,7 @@ void InputGradient::add(const Projection& projection, ConstView dy_TO) {
   const LayerParameters& w = pass_.weights;
   linear_backward(pass_.ctx, dy_TO, x_TW_, w.*projection.weight,
                   wide_TW_.present() ? wide_TW_.view() : dx_TI_, gradients_.*projection.weight,
-                  gradients_.*projection.bias, begun_);
+                  gradients_.*projection.bias, begun_, w.*projection.tail);
   begun_ = true;
   const std::int64_t column = first_column(w, projection);
   const View& db_OR = gradients_.*projection.b;

@@ -9,13 +9,14 @@ void add_normed(const ChunkContext& ctx, ConstView norm, ConstView x_TD, View ne
   ops::add(ctx.stream(), {x_TD, next_TD, next_TD});
 }
 
-OutputGradient::OutputGradient(const ChunkContext& ctx, ConstView f, ConstView weight,
-                               ConstView bias, ConstView norm, View norm_gradient, ConstView dx_TD)
+OutputGradient::OutputGradient(const LayerPass& pass, const Projection& projection, ConstView f,
+                               ConstView norm, View norm_gradient, ConstView dx_TD)
     : view_(dx_TD) {
   if (!norm.present()) return;
+  const ChunkContext& ctx = pass.ctx;
   made_TD_ = ctx.take("d output before its norm", dx_TD.shape());
   const Lease product_TD = ctx.take("output before its norm", dx_TD.shape());
-  linear(ctx, f, weight, bias, product_TD);
+  project(pass, projection, f, product_TD);
   rms_norm_backward(ctx, dx_TD, product_TD, norm, made_TD_, norm_gradient, false);
   view_ = made_TD_;
 }

@@ -4,7 +4,7 @@
 // backward pass computes it again.
 #pragma once
 
-#include "model/chunk.h"
+#include "model/layer_inputs.h"
 #include "ops/swiglu.h"
 
 namespace longstride {
@@ -21,8 +21,8 @@ void add_normed(const ChunkContext& ctx, ConstView norm, ConstView x_TD, View ne
 // norm; else it has memory of its own and the norm's gradient += (unless that is absent).
 class OutputGradient {
  public:
-  OutputGradient(const ChunkContext& ctx, ConstView f, ConstView weight, ConstView bias,
-                 ConstView norm, View norm_gradient, ConstView dx_TD);
+  OutputGradient(const LayerPass& pass, const Projection& projection, ConstView f, ConstView norm,
+                 View norm_gradient, ConstView dx_TD);
   operator ConstView() const { return view_; }  // NOLINT(google-explicit-constructor)
 
  private:

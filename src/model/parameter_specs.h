@@ -35,6 +35,8 @@ struct LayerParameters {
   // Derived from them (model/fold_adapters.h): A of the projections that share an input, stacked.
   // The weights of these projections then have columns for scale * B after their own.
   View attention_a, output_a, feed_forward_a, product_a;
+  // Quantized weights have no such columns: theirs are tensors of their own.
+  View q_tail, k_tail, v_tail, o_tail, gate_tail, up_tail, down_tail;
   double adapter_scale = 1, adapter_dropout = 0;
 };
 

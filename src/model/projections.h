@@ -24,23 +24,26 @@ struct Projection {
   View LayerParameters::*bias;
   View LayerParameters::*a;  // of its adapter
   View LayerParameters::*b;
+  View LayerParameters::*tail;  // of a quantized weight: scale * B
 };
 
 inline constexpr std::array<Projection, 7> kProjections = {{
     {"q_proj", "self_attn.q_proj", Input::kAttention, &LayerParameters::q, &LayerParameters::q_bias,
-     &LayerParameters::q_a, &LayerParameters::q_b},
+     &LayerParameters::q_a, &LayerParameters::q_b, &LayerParameters::q_tail},
     {"k_proj", "self_attn.k_proj", Input::kAttention, &LayerParameters::k, &LayerParameters::k_bias,
-     &LayerParameters::k_a, &LayerParameters::k_b},
+     &LayerParameters::k_a, &LayerParameters::k_b, &LayerParameters::k_tail},
     {"v_proj", "self_attn.v_proj", Input::kAttention, &LayerParameters::v, &LayerParameters::v_bias,
-     &LayerParameters::v_a, &LayerParameters::v_b},
+     &LayerParameters::v_a, &LayerParameters::v_b, &LayerParameters::v_tail},
     {"o_proj", "self_attn.o_proj", Input::kOutput, &LayerParameters::o, &LayerParameters::o_bias,
-     &LayerParameters::o_a, &LayerParameters::o_b},
+     &LayerParameters::o_a, &LayerParameters::o_b, &LayerParameters::o_tail},
     {"gate_proj", "mlp.gate_proj", Input::kFeedForward, &LayerParameters::gate,
-     &LayerParameters::gate_bias, &LayerParameters::gate_a, &LayerParameters::gate_b},
+     &LayerParameters::gate_bias, &LayerParameters::gate_a, &LayerParameters::gate_b,
+     &LayerParameters::gate_tail},
     {"up_proj", "mlp.up_proj", Input::kFeedForward, &LayerParameters::up, &LayerParameters::up_bias,
-     &LayerParameters::up_a, &LayerParameters::up_b},
+     &LayerParameters::up_a, &LayerParameters::up_b, &LayerParameters::up_tail},
     {"down_proj", "mlp.down_proj", Input::kProduct, &LayerParameters::down,
-     &LayerParameters::down_bias, &LayerParameters::down_a, &LayerParameters::down_b},
+     &LayerParameters::down_bias, &LayerParameters::down_a, &LayerParameters::down_b,
+     &LayerParameters::down_tail},
 }};
 namespace projection {
 inline constexpr const Projection &kQ = kProjections[0], &kK = kProjections[1],
