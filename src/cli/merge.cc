@@ -56,7 +56,8 @@ int merge_command(const Options& o) {
   const ModelDirectory model = ModelDirectory::open(o.model);
   const AdapterDirectory adapter = AdapterDirectory::open(o.adapter, model.config());
   const std::vector<SideFile> side_files = read_side_files(model.path());
-  const MergedModel merged = merge(model, adapter);
+  const std::unique_ptr<Device> host = make_device("cpu");
+  const MergedModel merged = merge(model, adapter, *host);
   check_room(out, merged.bytes());
   DirectoryWriter directory(out);
   write_model_directory(directory.path(), merged.config, merged.weights, side_files);

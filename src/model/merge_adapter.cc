@@ -32,11 +32,11 @@ struct Factors {
 
 class Merger {
  public:
-  Merger(const ModelDirectory& model, const AdapterDirectory& adapter, std::vector<Source> sources)
-      : model_(model),
-        adapter_(adapter),
-        sources_(std::move(sources)),
-        device_(make_cpu_device()) {}
+  Merger(const ModelDirectory& model, const AdapterDirectory& adapter, Device& host,
+         std::vector<Source> sources)
+      : model_(model), adapter_(adapter), host_(host), sources_(std::move(sources)) {
+    LS_CHECK(host.shares_host_memory(), "{} cannot compute on host memory", host.name());
+  }
 
   void read(std::int64_t index, const ByteSink& sink) {
     const Source& source = sources_[static_cast<std::size_t>(index)];
@@ -78,11 +78,11 @@ class Merger {
 
   // B*A, for `rows` rows of W from `first` on.
   void compute_product(Factors& f, std::int64_t first, std::int64_t rows) {
-    ops::linear_backward(device_->stream(),
+    ops::linear_backward(host_.stream(),
                          {.dy_RO = {f.b_OR.data() + first * f.rank, DType::kF32, {rows, f.rank}},
                           .w_OI = {f.a_RI.data(), DType::kF32, {f.rank, f.in}},
                           .dx_RI = {product_.data(), DType::kF32, {rows, f.in}}});
-    device_->stream().synchronize();
+    host_.stream().synchronize();
   }
 
   // Rounds the values at `bytes`, plus scale times the product if `adds`.
@@ -102,8 +102,8 @@ class Merger {
 
   const ModelDirectory& model_;
   const AdapterDirectory& adapter_;
+  Device& host_;
   std::vector<Source> sources_;
-  std::unique_ptr<Device> device_;
   std::vector<float> product_;
   std::vector<std::byte> rounded_;
 };
@@ -121,7 +121,7 @@ std::int64_t MergedModel::bytes() const {
   return sum;
 }
 
-MergedModel merge(const ModelDirectory& model, const AdapterDirectory& adapter) {
+MergedModel merge(const ModelDirectory& model, const AdapterDirectory& adapter, Device& host) {
   MergedModel merged{model.config(), {}};
   std::vector<Source> sources;
   for (const ParameterSpec& spec : model.specs()) {
@@ -144,7 +144,7 @@ MergedModel merge(const ModelDirectory& model, const AdapterDirectory& adapter) 
     merged.config.tied_embeddings = false;
     merged.config.raw["tie_word_embeddings"] = false;
   }
-  const auto merger = std::make_shared<Merger>(model, adapter, std::move(sources));
+  const auto merger = std::make_shared<Merger>(model, adapter, host, std::move(sources));
   merged.weights.read = [merger](std::int64_t i, const ByteSink& sink) { merger->read(i, sink); };
   return merged;
 }

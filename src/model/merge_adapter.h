@@ -15,7 +15,8 @@ namespace longstride {
 // that ties head and embedding stays tied unless the adapter trained one apart from the other: then
 // both are stored, as PEFT's merge_and_unload does it.
 //
-// Both directories must outlive it. `weights.read` holds a few rows of one tensor at a time, beside
+// `host` computes the products and must share the host's memory. It and both directories must
+// outlive the result. `weights.read` holds a few rows of one tensor at a time, beside
 // its A and B, and throws Error that names a tensor which holds, or would hold, a value that is not
 // finite. One thread at a time may call it.
 struct MergedModel {
@@ -23,6 +24,6 @@ struct MergedModel {
   TensorsToWrite weights;
   std::int64_t bytes() const;  // of the tensors
 };
-MergedModel merge(const ModelDirectory& model, const AdapterDirectory& adapter);
+MergedModel merge(const ModelDirectory& model, const AdapterDirectory& adapter, Device& host);
 
 }  // namespace longstride

@@ -265,6 +265,31 @@ TEST(StepSchedule, AWindowBoundsTheGradientPages) {
   EXPECT_EQ(make_step_schedule(layout, {{8}, 1}).peak_gradient_pages, 6);
 }
 
+// The pass of one chunk is what a whole schedule has for it, without its head.
+TEST(StepSchedule, AForwardEpisodeIsThatOfAWholeSchedule) {
+  const SequenceLayout layout{30, 8, 4, {0}};
+  for (const bool forward_only : {false, true}) {
+    ScheduleOptions options{{0, 6}, 1};
+    if (forward_only) options = options.without_backward();
+    const StepSchedule whole = make_step_schedule(layout, options);
+    for (std::int64_t chunk = 0; chunk < 3; ++chunk) {
+      const Episode episode = forward_episode(layout, options, chunk);
+      const Episode& right = whole.episodes[static_cast<std::size_t>(chunk)];
+      ASSERT_EQ(episode.tasks.size(), 3u);
+      for (std::size_t i = 0; i < episode.tasks.size(); ++i) {
+        const Task &a = episode.tasks[i], &b = right.tasks[i];
+        EXPECT_EQ(a.kind, b.kind);
+        EXPECT_EQ(a.layer, b.layer);
+        EXPECT_EQ(a.output, b.output);
+        EXPECT_EQ(a.ends_chunk, b.ends_chunk);
+        EXPECT_EQ(a.visited.hull(), b.visited.hull());
+        EXPECT_EQ(a.appended, b.appended);
+      }
+      EXPECT_EQ(episode.tasks.back().output, forward_only);
+    }
+  }
+}
+
 TEST(StepSchedule, RefusesNoLayersAndNothingKept) {
   const SequenceLayout layout{20, 8, 4, {0}};
   EXPECT_THROW(make_step_schedule(layout, {{}, 1}), InternalError);
