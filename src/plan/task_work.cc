@@ -33,6 +33,12 @@ bool retains_queries(const Task& task) {
   return task.retains.has(Retained::kQ) && for_later;
 }
 
+// Bytes read and written to widen an element of a projection for a product; 0: it is not quantized.
+double bytes_to_widen(const NumericsRecord& numerics) {
+  if (numerics.quantize.empty()) return 0;
+  return (numerics.quantize == "int8" ? 1 : 0.516) + real(size_of(numerics.compute));
+}
+
 // Pairs of a query and a key of a causal sequence of n tokens.
 double causal_pairs(double n, double window) {
   const double w = std::min(n, window);
@@ -121,6 +127,8 @@ void TaskCounter::forward(const Task& task, TaskWork& work) const {
     memory += bytes_ * T * D_;
     if (config_.output_norms) memory += 2 * norm;
   }
+  for (std::size_t i = 0; i < work.product_count; ++i)
+    memory += bytes_to_widen(numerics_) * work.products[i].inner * work.products[i].outer;
   work.memory += memory;
 }
 
@@ -139,6 +147,7 @@ void TaskCounter::backward(const Task& task, TaskWork& work) const {
     add(work, T, Q_, D_);
     work.memory += 2 * bytes_ * T * 3 * D_;
   }
+  work.memory += bytes_to_widen(numerics_) * D_ * (3 * F_ + 2 * Q_ + 2 * K_);
   // SwiGLU again and its gradient; two norms again and their gradients.
   work.memory += bytes_ * T * (8 * F_ + 12 * D_);
   // dq is rotated back; the chunk's gradient pages become dk and dv.

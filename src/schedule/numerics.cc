@@ -94,6 +94,7 @@ OrderedJson to_json(const NumericsRecord& r) {
                       {"kernels", r.kernels},
                       {"choices", r.choices}};
   if (r.sparse.any()) json["sparse"] = to_json(r.sparse);
+  if (!r.quantize.empty()) json["quantize"] = r.quantize;
   return json;
 }
 
@@ -127,6 +128,7 @@ NumericsRecord numerics_from_json(const Json& json, const std::string& where) {
     json.at("kernels").get_to(r.kernels);
     // Older checkpoints lack them.
     if (json.contains("choices")) json.at("choices").get_to(r.choices);
+    if (json.contains("quantize")) json.at("quantize").get_to(r.quantize);
     if (json.contains("sparse")) r.sparse = sparse_layers_from(json.at("sparse"));
   } catch (const Json::exception& e) {
     throw Error(fmt::format("{}: the numerics record is damaged: {}", where, e.what()),
@@ -151,7 +153,8 @@ std::string describe_difference(const NumericsRecord& here, const NumericsRecord
   };
   for (const auto& [key, value] : a.items())
     if (key != "choices") compare(key);
-  if (!a.contains("sparse")) compare("sparse");
+  for (const char* key : {"sparse", "quantize"})
+    if (!a.contains(key)) compare(key);
   return text;
 }
 

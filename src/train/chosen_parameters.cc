@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "model/quantize_specs.h"
 #include "model/trainable.h"
 
 namespace longstride {
@@ -55,6 +56,7 @@ void for_matches(const std::vector<std::string>& entries, const char* key,
 void choose_parameters(const TrainConfig& config, std::vector<ParameterSpec>& specs) {
   if (!config.lora.any())
     choose_trainable(specs, config.model.train, config.model.freeze, "model.train", "model.freeze");
+  refuse_trained_codes(specs);
   const OptimizerConfig& optimizer = config.optimizer;
   for_matches(
       optimizer.learning_rates, "optimizer.learning_rates", specs,

@@ -21,6 +21,7 @@ struct ModelSourceConfig {
   std::string preset;          // a built-in shape with random weights: exactly one of the two
   std::string dtype = "f32";   // of a preset's weights: "f32", "bf16" or "f16"
   std::int64_t window = 0;     // of every layer of a preset; 0: its own
+  std::string quantize = {};   // the projections, at load: "nf4" or "int8"; empty: as they are
   // Globs over parameter names: what is trained (none: all), and what of it is not.
   std::vector<std::string> train, freeze;
   RopeChoice rope = {};  // in place of that of config.json or of the preset

@@ -73,6 +73,11 @@ const std::vector<ConfigKey>& table() {
        "Tokens that a query of a preset attends to, itself included; 0 uses the preset's own. A "
        "directory sets its own.",
        LS_FIELD(model.window), count_from(0)},
+      {"model", "quantize", Type::kChoice,
+       "Quantizes the projections of every layer when they are loaded, as bitsandbytes does; they "
+       "cannot be trained then. A directory that bitsandbytes quantized needs no setting "
+       "([finetune.md](finetune.md)).",
+       LS_FIELD(model.quantize), one_of({"nf4", "int8"}), kOptional, "as they are stored"},
       {"model", "train", Type::kTexts,
        "Parameters to train, as globs over their Hugging Face names, for instance "
        "`model.layers.2[4-7].*`; `*` also matches dots. The others are frozen: they have no "

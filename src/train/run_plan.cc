@@ -7,6 +7,7 @@
 #include "base/sizes.h"
 #include "model/fold_adapters.h"
 #include "model/presets.h"
+#include "model/quantize_specs.h"
 #include "plan/this_machine.h"
 #include "tensor/dtype_words.h"
 #include "train/auto_chunk.h"
@@ -46,6 +47,8 @@ ModelSource open_model_source(const ModelSourceConfig& source, std::int64_t cont
     model.config = find_preset(source.preset, source.window);
     model.specs = parameter_specs(model.config, dtype_of_word(source.dtype).value());
   }
+  if (!source.quantize.empty())
+    quantize_projections(model.specs, format_of_word(source.quantize).value(), "model.quantize");
   const std::string where = source.preset.empty() ? (source.path / "config.json").string()
                                                   : fmt::format("preset {}", source.preset);
   model.positions_made_for = apply_rope(source.rope, rope_keys(), context, where, model.config);
@@ -74,7 +77,8 @@ void plan_numerics(RunPlan& plan, Device& device) {
         "[attention] has settings of sparse layers, and no layer is sparse: they have no "
         "effect without attention.kind = \"sparse\" or attention.layers");
   const NumericsChoice choice{config.numerics.compute, config.numerics.determinism,
-                              config.numerics.kv_gradient_dtype, std::move(sparse)};
+                              config.numerics.kv_gradient_dtype, std::move(sparse),
+                              quantization_of(plan.model.specs)};
   std::optional<std::int64_t>& chunk = plan.config.training.chunk;
   if (!chunk && plan.resume) chunk = plan.resume->state.numerics.chunk_tokens;
   if (!chunk)

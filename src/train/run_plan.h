@@ -32,7 +32,7 @@ struct ModelSource {
 
   std::int64_t trainable_parameters() const;
 };
-// With the rope settings, for training on `context` tokens.
+// With the rope settings, for training on `context` tokens, and quantized as the settings say.
 ModelSource open_model_source(const ModelSourceConfig& config, std::int64_t context);
 // As the directory is.
 ModelSource open_model_source(const std::filesystem::path& directory);

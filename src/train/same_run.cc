@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "data/corpus_digest.h"
 #include "model/model_digest.h"
+#include "model/quantize_specs.h"
 #include "train/config_table.h"
 
 namespace longstride {
@@ -34,8 +35,8 @@ constexpr std::pair<const char*, const char*> kFixedKeys[] = {
     {"lora", "dropout"},         {"lora", "targets"},
     {"lora", "layers"},          {"lora", "also_train"},
     {"optimizer", "state"},      {"optimizer", "masters"}};
-constexpr const char* kFixedRopeKeys[] = {"rope_type", "rope_theta", "rope_factor",
-                                          "rope_original_positions"};  // of [model]
+constexpr const char* kFixedModelKeys[] = {"quantize", "rope_type", "rope_theta", "rope_factor",
+                                           "rope_original_positions"};
 // Settings that may change although they affect the result; changes are reported.
 constexpr const char* kToldSections[] = {"optimizer", "schedule"};
 constexpr std::pair<const char*, const char*> kToldKeys[] = {{"training", "batch"},
@@ -89,8 +90,9 @@ void check_same_data(const RunPlan& plan, const ComparedOf& compared,
 }
 
 // Entries of config.json that do not affect the arithmetic. Types are compared tensor by tensor.
-constexpr const char* kIdleEntries[] = {"dtype", "torch_dtype", "_name_or_path",
-                                        "transformers_version", "architectures"};
+constexpr const char* kIdleEntries[] = {
+    "dtype",         "torch_dtype",          "quantization_config",
+    "_name_or_path", "transformers_version", "architectures"};
 
 void check_same_config(Json now, Json then, const std::filesystem::path& path,
                        const std::filesystem::path& directory) {
@@ -113,9 +115,12 @@ void check_same_config(Json now, Json then, const std::filesystem::path& path,
     }
 }
 
-void check_same_tensors(const ModelDirectory& now, const ModelDirectory& then) {
-  if (std::ranges::equal(now.specs(), then.specs(), {}, &ParameterSpec::dtype,
-                         &ParameterSpec::dtype))
+void check_same_tensors(const ModelDirectory& now, const ModelDirectory& then,
+                        const std::string& quantize) {
+  std::vector<ParameterSpec> specs = now.specs();
+  if (!quantize.empty())
+    quantize_projections(specs, format_of_word(quantize).value(), "model.quantize");
+  if (std::ranges::equal(specs, then.specs(), {}, &ParameterSpec::dtype, &ParameterSpec::dtype))
     return;
   throw Error(fmt::format("the weights in {} are not those that {} was made from: their number or "
                           "types differ",
@@ -149,7 +154,7 @@ void check_same_model(const RunPlan& plan) {
   apply_rope(plan.config.model.rope, rope_keys(), plan.config.training.context,
              (path / "config.json").string(), config);
   check_same_config(config.raw, plan.model.config.raw, path, plan.resume->directory);
-  check_same_tensors(*base, *plan.model.directory);
+  check_same_tensors(*base, *plan.model.directory, plan.config.model.quantize);
 }
 
 }  // namespace
@@ -170,7 +175,7 @@ void check_same_run(const RunPlan& plan) {
     if (const Compared c = compared(section, key); !c.same()) c.refuse(directory);
   };
   for (const auto& [section, key] : kFixedKeys) refuse_another(section, key);
-  for (const char* key : kFixedRopeKeys) refuse_another("model", key);
+  for (const char* key : kFixedModelKeys) refuse_another("model", key);
   check_same_model(plan);
 
   std::vector<std::string> changes;

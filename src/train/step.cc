@@ -66,6 +66,7 @@ NumericsRecord choose_numerics(Device& device, const ModelConfig& config, std::i
                                      choice.kv_gradient_dtype);
   record.compute = compute_type(device, choice.compute);
   record.sparse = choice.sparse;
+  record.quantize = choice.quantize;
   record.chunk_tokens = chunk_tokens;
   record.page_tokens = page_tokens;
   record.head_block_rows = ops::loss_head_block_rows(device.stream(), config.vocabulary);

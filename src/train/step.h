@@ -42,6 +42,7 @@ struct NumericsChoice {
   // f32, or bf16: rounded stochastically at every chunk's addition.
   std::string kv_gradient_dtype = "f32";
   SparseLayers sparse = {};
+  std::string quantize = {};  // as in the record
 };
 
 // The type of activations for `compute`. Throws Error as choose_numerics does.

@@ -188,6 +188,22 @@ TEST(StepCost, TasksAddUp) {
   EXPECT_NEAR(cost.tokens_per_s, 4096 / cost.total(), 1e-6);
 }
 
+// 28 layers of 233 million weights, forward and backward: half a byte is read, two are written.
+TEST(StepCost, QuantizedWeightsAreWidenedForEveryProduct) {
+  const GpuStep step{.tokens = 4096, .chunk = 4096};
+  NumericsRecord numerics = step.numerics();
+  const auto seconds = [&] {
+    double sum = 0;
+    for (const double s : task_seconds(step.config(), numerics, step.plan(), h200())) sum += s;
+    return sum;
+  };
+  const double plain = seconds();
+  for (const auto& [word, bytes] : {std::pair("nf4", 2.516), {"int8", 3.0}}) {
+    numerics.quantize = word;
+    EXPECT_NEAR((seconds() - plain) * h200().memory / (2 * 28 * 233.05e6 * bytes), 1, 0.01) << word;
+  }
+}
+
 TEST(StepCost, RatesForAnotherTypeAreRefused) {
   const GpuStep step{.tokens = 8 * K};
   NumericsRecord numerics = step.numerics();

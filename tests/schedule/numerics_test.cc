@@ -14,6 +14,7 @@ NumericsRecord example() {
   record.head_block_rows = 256;
   record.compute = DType::kBF16;
   record.kv_gradient_dtype = DType::kBF16;
+  record.quantize = "nf4";
   record.determinism = Determinism::kFast;
   record.device = "cpu";
   record.kernels = "OpenBLAS 0.3.21 Haswell";
@@ -33,12 +34,12 @@ TEST(NumericsRecord, ComesBackFromJson) {
 TEST(NumericsRecord, JsonHoldsEveryField) {
   const auto names = {"chunk_tokens",      "page_tokens", "head_block_rows", "compute",
                       "kv_gradient_dtype", "determinism", "device",          "kernels",
-                      "choices",           "sparse"};
+                      "choices",           "sparse",      "quantize"};
   const Json json = as_json(example());
   EXPECT_EQ(json.size(), names.size());
   for (const char* name : names) EXPECT_TRUE(json.contains(name)) << name;
   EXPECT_EQ(sizeof(NumericsRecord), 4 * sizeof(std::int64_t) + sizeof(SparseLayers) +
-                                        2 * sizeof(std::string) +
+                                        3 * sizeof(std::string) +
                                         sizeof(std::map<std::string, std::string>));
 }
 
@@ -51,6 +52,8 @@ TEST(NumericsRecord, DamageIsNamed) {
       EXPECT_TRUE(numerics_from_json(missing, "state.json").choices.empty());
     } else if (key == "sparse") {
       EXPECT_FALSE(numerics_from_json(missing, "state.json").sparse.any());
+    } else if (key == "quantize") {
+      EXPECT_EQ(numerics_from_json(missing, "state.json").quantize, "");
     } else {
       EXPECT_TRUE(says(error_of([&] { numerics_from_json(missing, "state.json"); }),
                        {"state.json", "damaged", key, "another checkpoint"}));
