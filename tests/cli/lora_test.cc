@@ -46,7 +46,11 @@ TEST(Lora, StoppedAndResumed) {
         Strings{"--lora.rank=8", "--lora.rslora=true", "--lora.targets=[\"q_proj\", \"down_proj\"]",
                 "--lora.layers=1", "--memory.optimizer=host"},
         Strings{"--lora.rank=2", "--lora.also_train=[\"lm_head\", \"input_layernorm\"]",
-                "--lora.dropout=0.5"}}) {
+                "--lora.dropout=0.5"},
+        Strings{"--lora.rank=4", "--model.quantize=nf4", "--lora.dropout=0.1",
+                "--optimizer.state=8bit"},
+        Strings{"--lora.rank=4", "--model.quantize=int8",
+                "--lora.targets=[\"k_proj\", \"up_proj\"]", "--memory.optimizer=host"}}) {
     SCOPED_TRACE(fmt::format("{}", fmt::join(settings, " ")));
     const RunDirectory whole, resumed;
     ASSERT_TRUE(ended(whole.train(settings), 0));
@@ -54,6 +58,22 @@ TEST(Lora, StoppedAndResumed) {
     ASSERT_TRUE(ended(resumed.train(settings + Strings{"--resume"}), 0, {"resuming after step 3"}));
     EXPECT_TRUE(same_files(whole.contents("out/step-6"), resumed.contents("out/step-6")));
   }
+}
+
+// The base is quantized, and the adapters correct what that lost.
+TEST(Lora, OnAQuantizedModel) {
+  const RunDirectory plain, quantized;
+  ASSERT_TRUE(ended(plain.train({"--lora.rank=8"}), 0));
+  ASSERT_TRUE(ended(quantized.train({"--lora.rank=8", "--model.quantize=nf4"}), 0));
+  const auto loss = [](const RunDirectory& run, bool last) {
+    const std::vector<Json> lines = run.metrics();
+    return (last ? lines.back() : lines.front()).at("loss").get<double>();
+  };
+  EXPECT_NEAR(loss(plain, false), loss(quantized, false), 0.1);
+  EXPECT_NE(loss(plain, false), loss(quantized, false));
+  EXPECT_LT(loss(quantized, true), loss(quantized, false));
+  EXPECT_LT(quantized.metrics().front().at("bytes_weights"),
+            plain.metrics().front().at("bytes_weights"));
 }
 
 TEST(Lora, TheChunkDoesNotChooseWhatIsDropped) {
@@ -98,8 +118,8 @@ TEST(Lora, AnotherRankIsRefusedOnResume) {
   const RunDirectory run;
   ASSERT_TRUE(ended(run.train({"--lora.rank=4", "--training.steps=3"}), 0));
   EXPECT_TRUE(refused(run.train({"--lora.rank=8", "--resume"}), {"lora.rank"}));
-  EXPECT_TRUE(refused(run.train({"--lora.rank=4", "--lora.targets=q_proj", "--resume"}),
-                      {"lora.targets"}));
+  EXPECT_TRUE(
+      refused(run.train({"--lora.rank=4", "--lora.targets=q_proj", "--resume"}), {"lora.targets"}));
 }
 
 }  // namespace
