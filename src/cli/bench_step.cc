@@ -14,6 +14,7 @@
 #include "cli/bench_step_report.h"
 #include "model/adapter_modules.h"
 #include "model/fold_adapters.h"
+#include "model/quantize_specs.h"
 #include "observe/activity_summary.h"
 #include "observe/process_memory.h"
 #include "observe/tracer.h"
@@ -81,10 +82,12 @@ DType weights_dtype(const StepBenchOptions& o, const Device& device) {
   return dtype_of_word(o.dtype).value();
 }
 
-// All of them are trained, or adapters on all projections.
+// All of them are trained, but for quantized ones; or adapters on all projections.
 std::vector<ParameterSpec> parameters_of(const StepBenchOptions& o, const ModelConfig& config,
                                          const Device& device) {
   std::vector<ParameterSpec> specs = parameter_specs(config, weights_dtype(o, device));
+  if (!o.quantize.empty())
+    quantize_projections(specs, format_of_word(o.quantize).value(), "--quantize");
   if (o.lora > 0) {
     AdapterConfig adapter{.rank = o.lora, .alpha = 2.0 * static_cast<double>(o.lora)};
     for (const std::string_view target : adapter_targets()) adapter.targets.emplace_back(target);
@@ -97,6 +100,7 @@ std::vector<ParameterSpec> parameters_of(const StepBenchOptions& o, const ModelC
 NumericsRecord numerics_of(const StepBenchOptions& o, Device& device, const BenchShape& shape) {
   NumericsChoice choice = o.numerics;
   choice.sparse = shape.sparse;
+  choice.quantize = o.quantize;
   const std::int64_t page = parse_size(o.page, "--page");
   constexpr std::int64_t kMostPage = 65536;  // as training.page
   if (page < 1 || page > kMostPage)

@@ -85,6 +85,10 @@ void add_options(CLI::App& command, const std::shared_ptr<StepBenchOptions>& opt
       .add_option("--lora", options->lora,
                   "train adapters of this rank on all projections, and nothing else")
       ->check(CLI::Range(1, 4096));
+  command
+      .add_option("--quantize", options->quantize,
+                  "the projections: nf4 or int8; they are not trained then")
+      ->check(CLI::IsMember({"nf4", "int8"}));
   command.add_option("--repeat", options->repeat, "runs; the fastest counts")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();

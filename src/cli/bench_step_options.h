@@ -18,9 +18,9 @@ namespace longstride::cli {
 
 struct StepBenchOptions {
   std::string preset, context, document, chunk,
-      page = "128", attention = "dense", window, dtype, json, device = "auto", page_memory,
-      gpu_memory, activation_memory, host_memory, disk_memory, disk_path, optimizer, trace,
-      optimizer_state, tokens = "random", plan = "recompute";
+      page = "128", attention = "dense", window, dtype, quantize, json, device = "auto",
+      page_memory, gpu_memory, activation_memory, host_memory, disk_memory, disk_path, optimizer,
+      trace, optimizer_state, tokens = "random", plan = "recompute";
   std::int64_t layers = 0, lora = 0, repeat = 1, keep_chunks = 1, updates = 0;
   bool rebuild_feed_forward = false, profile = false, no_masters = false;
   NumericsChoice numerics;

@@ -179,6 +179,7 @@ OrderedJson report_step(const StepBenchOptions& o, Engine& engine, const StepBen
           {"loss", best.result.loss_sum / static_cast<double>(best.result.targets)},
           {"lora", o.lora},
           {"weights_dtype", word_of(engine.weights().specs().front().dtype)},
+          {"quantize", o.quantize},
           {"tokens_per_s", static_cast<double>(best.context) / best.total},
           {"model_tflops", rates.model_tflops},
           {"hardware_tflops", rates.hardware_tflops},

@@ -10,6 +10,7 @@
 #include "cli/token_options.h"
 #include "cli/usage.h"
 #include "model/model_directory.h"
+#include "model/quantize_specs.h"
 #include "train/engine.h"
 #include "train/evaluation.h"
 #include "train/run_memory.h"
@@ -116,6 +117,7 @@ int eval(const Options& o) {
   NumericsChoice choice = o.numerics;
   const std::int64_t page = parse_size(o.page, "--page");
   choice.sparse = apply_sparse_options(o.attention, page, context, config);
+  choice.quantize = quantization_of(model.specs());
   const std::string chunk = !o.chunk.empty()             ? o.chunk
                             : device->computes_in_bf16() ? "4096"
                                                          : "1024";

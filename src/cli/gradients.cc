@@ -20,6 +20,7 @@
 #include "cli/usage.h"
 #include "data/sample_stream.h"
 #include "model/model_directory.h"
+#include "model/quantize_specs.h"
 #include "model/rope_choice.h"
 #include "train/engine.h"
 
@@ -128,6 +129,7 @@ Outcome run(const Options& o, const Sample& sample, const AdaptedModel& model, E
             const SparseLayers& sparse) {
   NumericsChoice choice = o.numerics;
   choice.sparse = sparse;
+  choice.quantize = quantization_of(engine.weights().specs());
   const NumericsRecord numerics =
       choose_numerics(engine.device(), engine.config(), parse_size(o.chunk, "--chunk"),
                       parse_size(o.page, "--page"), choice);

@@ -26,7 +26,7 @@ namespace {
 
 struct Options {
   std::string preset, model, chunk, machine, gpu_memory, host_memory, disk,
-      attention = "model", device = "auto", svg, html, out;
+      attention = "model", device = "auto", svg, html, out, quantize;
   bool device_given = false;
   std::vector<std::string> contexts;
   double price = 0;
@@ -49,7 +49,8 @@ constexpr std::pair<const char*, const char*> kSettings[] = {
     {"--scoring", "attention.scoring"},
     {"--compute", "numerics.compute"},
     {"--determinism", "numerics.determinism"},
-    {"--kv-gradient-dtype", "numerics.kv_gradient_dtype"}};
+    {"--kv-gradient-dtype", "numerics.kv_gradient_dtype"},
+    {"--quantize", "model.quantize"}};
 
 // The device that is planned for, and its rates.
 struct Target {
@@ -97,6 +98,8 @@ TrainConfig read_config(const Options& o, const ConfigWords& words) {
   TrainConfig config;
   config.model.preset = o.preset;
   config.model.path = o.model;
+  config.model.quantize = o.quantize;
+  if (!o.quantize.empty()) config.model.freeze = {"*_proj.weight"};
   config.numerics = {o.numerics.compute, o.numerics.kv_gradient_dtype, o.numerics.determinism};
   config.attention = o.sparse;
   config.attention.kind = o.attention;
@@ -238,6 +241,10 @@ void add_plan(CLI::App& app, Action& action) {
       ->capture_default_str();
   add_sparse_options(*command, o->sparse);
   add_numerics_options(*command, o->numerics);
+  command
+      ->add_option("--quantize", o->quantize,
+                   "the projections: nf4 or int8; they are not trained then")
+      ->check(CLI::IsMember({"nf4", "int8"}));
   command
       ->add_option("--machine", o->machine,
                    "plan for another machine: a name (h200, h100, ...) or a file of rates by "
