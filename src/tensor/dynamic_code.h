@@ -19,8 +19,8 @@ constexpr float code_scale(float absmax) { return 1.0f / (absmax > 1e-38f ? absm
 // Values are found by their rank: 0 for the value 0, counting by magnitude.
 template <bool kSigned>
 struct DynamicCode {
-  static constexpr int kZero = kSigned ? 127 : 0;                  // the code of 0
-  static constexpr int kRanks = 256 - kZero, kSteps = kRanks - 2;  // without 0 and 1
+  static constexpr int kZero = kSigned ? 127 : 0;  // the code of 0
+  static constexpr int kRanks = 256 - kZero;       // 0 and 1 included
   // A magnitude's bin: exponent and 7 bits of mantissa, from 2^-23 to 1. A bin has at most one
   // border between two ranks, so that a look-up and a comparison find the nearest value.
   static constexpr int kFirstBin = 0x3400, kBins = 0x3f80 - kFirstBin + 1;
