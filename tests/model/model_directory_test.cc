@@ -82,7 +82,8 @@ bool same_bytes(const ParameterSet& a, const ParameterSet& b) {
 
 TEST(ModelDirectory, RoundTripOfEveryFamilyAndType) {
   const auto device = make_cpu_device();
-  for (const char* preset : {"tiny-qwen2", "tiny-qwen3", "tiny-llama", "tiny-mistral"})
+  for (const char* preset : {"tiny-qwen2", "tiny-qwen3", "tiny-llama", "tiny-mistral", "tiny-phi3",
+                             "tiny-olmo2", "tiny-gemma3"})
     for (const auto& [dtype, name] : std::map<DType, std::string>{
              {DType::kF32, "float32"}, {DType::kF16, "float16"}, {DType::kBF16, "bfloat16"}}) {
       SCOPED_TRACE(fmt::format("{} {}", preset, name));
