@@ -178,7 +178,7 @@ TEST(BenchKernels, Figures) {
   ASSERT_TRUE(ended(result, 0, {"swiglu_forward", "GB/s"}));
   const Json json = Json::parse(result.out);
   expect_keys(json, {"device", "threads", "kernels", "rows"});
-  ASSERT_EQ(json["rows"].size(), 2u);
+  ASSERT_EQ(json["rows"].size(), 4u);  // forward and backward of two activations
   for (const Json& row : json["rows"]) {
     expect_keys(row, {"operation", "shape", "seconds", "rate", "unit"});
     EXPECT_TRUE(says(row["operation"].get<std::string>(), {"swiglu"}));

@@ -54,7 +54,9 @@ Outcome run(Device& gpu, const Case& c, const ParameterSet& weights, StepOptions
     runner.run({c.tokens, c.targets, c.document_starts}, 1.0);
     // The first one loads kernels; after it the driver's free memory stays as it is. Shards share
     // it.
-    if (i > 0 && std::getenv("GTEST_TOTAL_SHARDS") == nullptr) EXPECT_EQ(gpu.used_bytes(), used);
+    if (i > 0 && std::getenv("GTEST_TOTAL_SHARDS") == nullptr) {
+      EXPECT_EQ(gpu.used_bytes(), used);
+    }
     used = gpu.used_bytes();
   }
   EXPECT_EQ(gpu.allocated_bytes(), allocated);
