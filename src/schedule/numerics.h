@@ -26,10 +26,10 @@ struct NumericsRecord {
   std::int64_t head_block_rows = 0;       // rows whose logits the loss head holds at once
   DType compute = DType::kF32;            // type of activations and KV pages
   DType kv_gradient_dtype = DType::kF32;  // type of gradient pages across chunks
-  std::string quantize = {};              // of the projections: "nf4", "int8"; empty: they are not
   Determinism determinism = Determinism::kExact;
   SparseLayers sparse = {};
-  std::string device;   // its name
+  std::string quantize = {};  // of the projections: "nf4", "int8"; empty: they are not
+  std::string device;         // its name
   std::string kernels;  // libraries and their chosen code paths, e.g. OpenBLAS version and core
   // The fastest of several equally valid kernels, found by measuring (ops/kernel_choices.h).
   std::map<std::string, std::string> choices = {};
