@@ -66,9 +66,8 @@ TEST_P(AdapterParity, LossAndEveryGradient) {
     engine.load_adapters(adapter);
     const NumericsRecord numerics = choose_numerics(*device, model.config(), chunk, page);
     engine.prepare_step(
-        numerics,
-        engine.planner(numerics, {.max_tokens = static_cast<std::int64_t>(tokens.size())})
-            .plan({}));
+        numerics, engine.planner(numerics, {.max_tokens = static_cast<std::int64_t>(tokens.size())})
+                      .plan({}));
     const SequenceResult result = engine.backward({tokens, targets, starts}, 1.0 / predicted);
     EXPECT_NEAR(result.loss_sum / predicted, loss, 1e-5 * loss);
     const TensorsToWrite out = tensors_to_write(engine.gradients());

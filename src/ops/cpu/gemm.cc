@@ -52,9 +52,9 @@ void gemm(const Gemm& g) {
       }
     }
     const bool keep = g.accumulate || g.bias.present();
-    sgemm(g.trans_a, g.trans_b, m, n, g.k, g.scale, g.a + (g.trans_a == Trans::kYes ? i : i * g.lda),
-          g.lda, g.b + (g.trans_b == Trans::kYes ? j * g.ldb : j), g.ldb, keep ? 1.0f : 0.0f, c,
-          g.ldc);
+    sgemm(g.trans_a, g.trans_b, m, n, g.k, g.scale,
+          g.a + (g.trans_a == Trans::kYes ? i : i * g.lda), g.lda,
+          g.b + (g.trans_b == Trans::kYes ? j * g.ldb : j), g.ldb, keep ? 1.0f : 0.0f, c, g.ldc);
   });
 }
 

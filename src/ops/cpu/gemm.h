@@ -8,8 +8,8 @@
 
 namespace longstride::ops::cpu {
 
-// Row-major C[m, n] = scale op(A) op(B) (+ C where `accumulate` is set) (+ bias[n] in every row, where it
-// is present). The blocks depend on m and n alone. Must not be called inside parallel_for.
+// Row-major C[m, n] = scale op(A) op(B) (+ C where `accumulate` is set) (+ bias[n] in every row,
+// where it is present). The blocks depend on m and n alone. Must not be called inside parallel_for.
 struct Gemm {
   Trans trans_a = Trans::kNo, trans_b = Trans::kNo;
   std::int64_t m = 0, n = 0, k = 0;
