@@ -117,7 +117,7 @@ int eval(const Options& o) {
   NumericsChoice choice = o.numerics;
   const std::int64_t page = parse_size(o.page, "--page");
   choice.sparse = apply_sparse_options(o.attention, page, context, config);
-  choice.quantize = quantization_of(model.specs());
+  choice.quantize = quantization_of(model.directory.specs());
   const std::string chunk = !o.chunk.empty()             ? o.chunk
                             : device->computes_in_bf16() ? "4096"
                                                          : "1024";
