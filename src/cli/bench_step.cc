@@ -90,7 +90,8 @@ std::vector<ParameterSpec> parameters_of(const StepBenchOptions& o, const ModelC
     quantize_projections(specs, format_of_word(o.quantize).value(), "--quantize");
   if (o.lora > 0) {
     AdapterConfig adapter{.rank = o.lora, .alpha = 2.0 * static_cast<double>(o.lora)};
-    for (const std::string_view target : adapter_targets()) adapter.targets.emplace_back(target);
+    for (const std::string_view target : adapter_targets(config))
+      adapter.targets.emplace_back(target);
     add_adapters(specs, adapter, config, compute_type(device, o.numerics.compute));
   }
   return specs;

@@ -137,7 +137,7 @@ void choose_modules(const ModuleChoice& choice, const ModelConfig& model, const 
   std::set<std::int64_t> layers;
   std::set<std::string_view> targets;
   for (std::int64_t l = 0; l < model.layers; ++l)
-    for (const std::string_view target : adapter_targets())
+    for (const std::string_view target : adapter_targets(model))
       if (chooser.chooses(adapter_module_name(l, target), l)) {
         chosen.emplace(l, target);
         layers.insert(l);
@@ -146,7 +146,7 @@ void choose_modules(const ModuleChoice& choice, const ModelConfig& model, const 
   if (chosen.empty())
     throw Error(fmt::format("{}: target_modules matches no projection of the model", where),
                 fmt::format("a {} model has {}", name_of(model.architecture),
-                            fmt::join(adapter_targets(), ", ")));
+                            fmt::join(adapter_targets(model), ", ")));
   for (const std::int64_t l : layers)
     for (const std::string_view target : targets)
       if (!chosen.contains({l, target}))
@@ -155,7 +155,7 @@ void choose_modules(const ModuleChoice& choice, const ModelConfig& model, const 
                                 where, adapter_module_name(l, target), target),
                     "targets that differ by layer are not supported");
   config.targets.clear();
-  for (const std::string_view target : adapter_targets())
+  for (const std::string_view target : adapter_targets(model))
     if (targets.contains(target)) config.targets.emplace_back(target);
   config.layers.clear();
   if (static_cast<std::int64_t>(layers.size()) < model.layers)

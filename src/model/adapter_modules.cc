@@ -11,6 +11,8 @@ namespace {
 
 constexpr auto kTargets = std::to_array<std::string_view>(
     {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"});
+constexpr auto kFusedTargets =
+    std::to_array<std::string_view>({"qkv_proj", "o_proj", "gate_up_proj", "down_proj"});
 constexpr std::string_view kPrefix = "base_model.model.";
 constexpr std::string_view kHead = "lm_head";
 constexpr std::string_view kEmbedding = "model.embed_tokens";
@@ -29,20 +31,25 @@ bool is_in_module(std::string_view module, std::string_view ending) {
 
 }  // namespace
 
-std::span<const std::string_view> adapter_targets() { return kTargets; }
+std::span<const std::string_view> adapter_targets(const ModelConfig& model) {
+  return model.fused_files ? std::span<const std::string_view>(kFusedTargets) : kTargets;
+}
 
 ModuleWidths adapter_target_widths(const ModelConfig& c, std::string_view target) {
   const std::int64_t q = c.query_heads * c.head_size, kv = c.kv_heads * c.head_size;
   if (target == "q_proj") return {c.hidden_size, q};
   if (target == "k_proj" || target == "v_proj") return {c.hidden_size, kv};
+  if (target == "qkv_proj") return {c.hidden_size, q + 2 * kv};
   if (target == "o_proj") return {q, c.hidden_size};
+  if (target == "gate_up_proj") return {c.hidden_size, 2 * c.ffn_size};
   if (target == "gate_proj" || target == "up_proj") return {c.hidden_size, c.ffn_size};
   LS_CHECK(target == "down_proj", "{}", target);
   return {c.ffn_size, c.hidden_size};
 }
 
 std::string adapter_module_name(std::int64_t layer, std::string_view target) {
-  const bool feed_forward = target == "gate_proj" || target == "up_proj" || target == "down_proj";
+  const bool feed_forward = target == "gate_proj" || target == "up_proj" ||
+                            target == "gate_up_proj" || target == "down_proj";
   return fmt::format("model.layers.{}.{}.{}", layer, feed_forward ? "mlp" : "self_attn", target);
 }
 

@@ -14,8 +14,9 @@
 
 namespace longstride {
 
-// q_proj k_proj v_proj o_proj gate_proj up_proj down_proj.
-std::span<const std::string_view> adapter_targets();
+// q_proj k_proj v_proj o_proj gate_proj up_proj down_proj; where files hold several of them in one
+// tensor, qkv_proj o_proj gate_up_proj down_proj.
+std::span<const std::string_view> adapter_targets(const ModelConfig& model);
 
 struct ModuleWidths {
   std::int64_t in = 0, out = 0;

@@ -28,17 +28,34 @@ std::int64_t padded(std::int64_t columns) {
   return (columns + ops::kAdapterColumns - 1) / ops::kAdapterColumns * ops::kAdapterColumns;
 }
 
+// What one adapter belongs to: a projection, or all of an input whose files hold them as one.
+struct Module {
+  std::string_view name;
+  std::span<const Projection> projections;
+};
+
+std::vector<Module> adapted_modules(const AdapterConfig& adapter, Input input, bool fused) {
+  const std::span<const Projection> all = projections_of(input);
+  std::vector<Module> modules;
+  if (fused && all.size() > 1)
+    modules.push_back({input == Input::kAttention ? "qkv_proj" : "gate_up_proj", all});
+  else
+    for (std::size_t i = 0; i < all.size(); ++i)
+      modules.push_back({all[i].name, all.subspan(i, 1)});
+  std::erase_if(modules, [&](const Module& module) {
+    return std::ranges::find(adapter.targets, module.name) == adapter.targets.end();
+  });
+  return modules;
+}
+
 // The adapters of one input's projections: A after A, then B, then the stack of all A.
 void add_to_input(std::vector<ParameterSpec>& specs, const AdapterConfig& adapter,
-                  std::int64_t layer, Input input, DType compute) {
-  std::vector<const Projection*> adapted;
-  for (const Projection& projection : projections_of(input))
-    if (std::ranges::find(adapter.targets, projection.name) != adapter.targets.end())
-      adapted.push_back(&projection);
+                  std::int64_t layer, Input input, bool fused, DType compute) {
+  const std::vector<Module> adapted = adapted_modules(adapter, input, fused);
   if (adapted.empty()) return;
   const std::int64_t columns = padded(std::ssize(adapted) * adapter.rank);
   std::int64_t inputs = 0;
-  std::vector<std::int64_t> outputs;
+  std::map<const Projection*, std::int64_t> outputs;
   std::vector<ParameterSpec> tails;
   for (const Projection& projection : projections_of(input)) {
     const std::int64_t at = find(specs, layer, projection.weight);
@@ -55,8 +72,7 @@ void add_to_input(std::vector<ParameterSpec>& specs, const AdapterConfig& adapte
     else
       weight.tail = columns;
     inputs = weight.shape[1];
-    if (std::ranges::find(adapted, &projection) != adapted.end())
-      outputs.push_back(weight.shape[0]);
+    outputs[&projection] = weight.shape[0];
   }
   specs.insert(specs.end(), tails.begin(), tails.end());
   const auto push = [&](std::string name, Shape made, View LayerParameters::*place) {
@@ -67,13 +83,21 @@ void add_to_input(std::vector<ParameterSpec>& specs, const AdapterConfig& adapte
                      .place = {.layer = layer, .in_layer = place}});
   };
   for (std::size_t i = 0; i < adapted.size(); ++i) {
-    push(adapter_parameter_name(layer, adapted[i]->name, 'A'), {adapter.rank, inputs},
-         adapted[i]->a);
+    push(adapter_parameter_name(layer, adapted[i].name, 'A'), {adapter.rank, inputs},
+         adapted[i].projections.front().a);
     specs.back().follows = i > 0;
   }
-  for (std::size_t i = 0; i < adapted.size(); ++i)
-    push(adapter_parameter_name(layer, adapted[i]->name, 'B'), {outputs[i], adapter.rank},
-         adapted[i]->b);
+  for (const Module& module : adapted) {
+    std::int64_t all = 0, first = 0;
+    for (const Projection& projection : module.projections) all += outputs[&projection];
+    for (const Projection& projection : module.projections) {
+      push(adapter_parameter_name(layer, projection.name, 'B'),
+           {outputs[&projection], adapter.rank}, projection.b);
+      if (module.projections.size() > 1)
+        specs.back().part = FilePart{adapter_parameter_name(layer, module.name, 'B'), first, all};
+      first += outputs[&projection];
+    }
+  }
   specs.push_back(
       {.name = fmt::format("layer {} adapters of input {}", layer, static_cast<int>(input)),
        .shape = {columns, inputs},
@@ -81,6 +105,13 @@ void add_to_input(std::vector<ParameterSpec>& specs, const AdapterConfig& adapte
        .trainable = false,
        .derived = true,
        .place = {.layer = layer, .in_layer = stacked_of(input)}});
+}
+
+// The rows of an F32 parameter that is a part of a file's tensor.
+void load_rows(const std::vector<float>& values, const ParameterSpec& spec, Device& device,
+               const View& to) {
+  LS_CHECK(to.dtype() == DType::kF32, "{} is {}", spec.name, name_of(to.dtype()));
+  device.copy_from_host(to.data(), values.data() + spec.part->first * spec.shape[1], to.bytes());
 }
 
 // A head of its own, which begins as the embedding.
@@ -100,11 +131,6 @@ void untie(std::vector<ParameterSpec>& specs) {
 
 void add_adapters(std::vector<ParameterSpec>& specs, const AdapterConfig& adapter,
                   const ModelConfig& config, DType compute) {
-  if (config.fused_files)
-    throw Error(fmt::format("adapters of {} models are not supported: their files hold several "
-                            "projections in one tensor",
-                            name_of(config.architecture)),
-                "train parameters themselves (model.train), or another model");
   std::set<std::string> whole;
   for (const AdapterTensor& tensor : adapter_tensors(adapter, config, "lora.also_train"))
     if (tensor.part == 0) whole.insert(tensor.parameter);
@@ -117,7 +143,8 @@ void add_adapters(std::vector<ParameterSpec>& specs, const AdapterConfig& adapte
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     if (!adapter.layers.empty() && std::ranges::find(adapter.layers, layer) == adapter.layers.end())
       continue;
-    for (const Input input : kInputs) add_to_input(specs, adapter, layer, input, compute);
+    for (const Input input : kInputs)
+      add_to_input(specs, adapter, layer, input, config.fused_files, compute);
   }
 }
 
@@ -129,18 +156,17 @@ void fold_adapters(ParameterSet& weights) {
       const View& stacked_PI = layer.*stacked_of(input);
       if (!stacked_PI.present()) continue;
       const std::int64_t inputs = stacked_PI.dim(1);
-      std::int64_t row = 0;
       for (const Projection& projection : projections_of(input)) {
         const View &a_RI = layer.*projection.a, &b_OR = layer.*projection.b;
-        if (!a_RI.present()) continue;
-        const std::int64_t rank = a_RI.dim(0);
-        ops::place_columns(stream, {.from_RC = a_RI, .to_RW = stacked_PI.rows(row, rank)});
+        const std::int64_t row = adapter_row(layer, projection);
+        if (a_RI.present())
+          ops::place_columns(stream, {.from_RC = a_RI, .to_RW = stacked_PI.rows(row, a_RI.dim(0))});
+        if (!b_OR.present()) continue;
         const View& tail_OP = layer.*projection.tail;
         ops::place_columns(stream, {.from_RC = b_OR,
                                     .to_RW = tail_OP.present() ? tail_OP : layer.*projection.weight,
                                     .first = tail_OP.present() ? row : inputs + row,
                                     .scale = layer.adapter_scale});
-        row += rank;
       }
     }
 }
@@ -148,9 +174,11 @@ void fold_adapters(ParameterSet& weights) {
 void load_adapters(const AdapterDirectory& directory, ParameterSet& weights) {
   for (std::int64_t i = 0; i < weights.size(); ++i) {
     const ParameterSpec& spec = weights.specs()[static_cast<std::size_t>(i)];
-    const AdapterTensor* tensor = directory.find(spec.name);
+    const AdapterTensor* tensor = directory.find(spec.file_name());
     if (tensor == nullptr && spec.place.is_head_too) tensor = directory.find("lm_head.weight");
-    if (tensor != nullptr)
+    if (tensor != nullptr && spec.part)
+      load_rows(directory.floats(*tensor), spec, weights.device(), weights.view(i));
+    else if (tensor != nullptr)
       directory.load(*tensor, weights.device(), weights.view(i));
     else
       LS_CHECK(!spec.adapter && !spec.trainable, "{} is not in {}", spec.name,

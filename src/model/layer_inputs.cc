@@ -33,17 +33,6 @@ void fill_columns(const LayerPass& pass, Input input, ConstView x_TI, View xu_TW
       {.x_TI = x_TI, .dropped_TI = dropped_TI, .a_PI = stacked(pass, input), .xu_TW = xu_TW});
 }
 
-// The first of an adapter's columns; -1: the projection has none.
-std::int64_t first_column(const LayerParameters& weights, const Projection& projection) {
-  if (!(weights.*projection.a).present()) return -1;
-  std::int64_t column = (weights.*projection.a).dim(1);
-  for (const Projection& other : projections_of(projection.input)) {
-    if (&other == &projection) break;
-    if ((weights.*other.a).present()) column += (weights.*other.a).dim(0);
-  }
-  return column;
-}
-
 // The gradients of all A of an input, which are neighbours in memory; absent if they are frozen.
 View stacked_gradient(const LayerParameters& gradients, Input input) {
   View all;
@@ -109,14 +98,14 @@ void InputGradient::add(const Projection& projection, ConstView dy_TO) {
                   wide_TW_.present() ? wide_TW_.view() : dx_TI_, gradients_.*projection.weight,
                   gradients_.*projection.bias, begun_, w.*projection.tail);
   begun_ = true;
-  const std::int64_t column = first_column(w, projection);
   const View& db_OR = gradients_.*projection.b;
-  if (column >= 0 && db_OR.present())
-    ops::adapter_gradient(pass_.ctx.stream(), {.dy_TO = dy_TO,
-                                               .xu_TW = x_TW_,
-                                               .first = column,
-                                               .db_OR = db_OR,
-                                               .scale = w.adapter_scale});
+  if (db_OR.present())
+    ops::adapter_gradient(pass_.ctx.stream(),
+                          {.dy_TO = dy_TO,
+                           .xu_TW = x_TW_,
+                           .first = stacked(pass_, input_).dim(1) + adapter_row(w, projection),
+                           .db_OR = db_OR,
+                           .scale = w.adapter_scale});
 }
 
 void InputGradient::finish() {

@@ -124,14 +124,16 @@ std::int64_t MergedModel::bytes() const {
 MergedModel merge(const ModelDirectory& model, const AdapterDirectory& adapter, Device& host) {
   MergedModel merged{model.config(), {}};
   std::vector<Source> sources;
-  for (const ParameterSpec& spec : model.specs()) {
-    Source source{.name = spec.name, .whole = adapter.find(spec.name)};
-    if (spec.name.ends_with(".weight")) {
-      source.a = adapter.find(factor_name(spec.name, 'A'));
-      source.b = adapter.find(factor_name(spec.name, 'B'));
+  const std::vector<ParameterSpec> specs = model.specs();
+  for (const FileTensor& tensor : file_tensors(specs)) {
+    Source source{.name = tensor.name, .whole = adapter.find(tensor.name)};
+    if (tensor.name.ends_with(".weight")) {
+      source.a = adapter.find(factor_name(tensor.name, 'A'));
+      source.b = adapter.find(factor_name(tensor.name, 'B'));
     }
     sources.push_back(source);
-    merged.weights.tensors.push_back({spec.name, spec.dtype, spec.shape});
+    merged.weights.tensors.push_back(
+        {tensor.name, specs[static_cast<std::size_t>(tensor.first)].dtype, tensor.shape});
   }
   const AdapterTensor *embedding = adapter.find(kEmbeddingName), *head = adapter.find(kHeadName);
   const bool apart = (embedding != nullptr || head != nullptr) && !adapter.config().tie_weights;

@@ -67,6 +67,20 @@ constexpr std::span<const Projection> projections_of(Input input) {
   return all.subspan(6, 1);
 }
 
+// Where a projection's A begins in the stack of its input; that of the projection before it, if it
+// has B alone (files that hold several projections in one tensor have one A for them).
+inline std::int64_t adapter_row(const LayerParameters& layer, const Projection& projection) {
+  std::int64_t begin = 0, end = 0;
+  for (const Projection& other : projections_of(projection.input)) {
+    if ((layer.*other.a).present()) {
+      begin = end;
+      end += (layer.*other.a).dim(0);
+    }
+    if (&other == &projection) break;
+  }
+  return begin;
+}
+
 // The stacked A of an input's adapters.
 constexpr View LayerParameters::*stacked_of(Input input) {
   switch (input) {

@@ -39,8 +39,8 @@ std::vector<std::int64_t> layers_of(const LoraConfig& lora, const ModelConfig& m
 }
 
 // In the order of the table.
-std::vector<std::string> targets_of(const LoraConfig& lora) {
-  const std::span<const std::string_view> known = adapter_targets();
+std::vector<std::string> targets_of(const LoraConfig& lora, const ModelConfig& model) {
+  const std::span<const std::string_view> known = adapter_targets(model);
   for (const std::string& target : lora.targets)
     if (std::ranges::find(known, target) == known.end())
       throw Error(fmt::format("lora.targets: \"{}\" is no projection", target),
@@ -64,7 +64,7 @@ void check_same(const LoraConfig& lora, const ModelConfig& model, const AdapterD
   if (lora.rank) same("rank", *lora.rank, has.rank, from);
   if (lora.alpha) same("alpha", *lora.alpha, has.alpha, from);
   if (lora.rslora) same("rslora", lora.rslora, has.rslora, from);
-  if (!lora.targets.empty()) same("targets", targets_of(lora), has.targets, from);
+  if (!lora.targets.empty()) same("targets", targets_of(lora, model), has.targets, from);
   if (!lora.layers.empty()) same("layers", layers_of(lora, model), has.layers, from);
   if (!lora.also_train.empty()) {
     const auto sorted = [](std::vector<std::string> names) {
@@ -87,7 +87,7 @@ AdapterConfig choose_adapter(const LoraConfig& lora, const ModelConfig& model,
     adapter.rank = lora.rank.value();
     adapter.alpha = lora.alpha.value_or(2.0 * static_cast<double>(adapter.rank));
     adapter.rslora = lora.rslora;
-    adapter.targets = targets_of(lora);
+    adapter.targets = targets_of(lora, model);
     adapter.layers = layers_of(lora, model);
     adapter.also_train = lora.also_train;
     adapter.tie_weights = model.tied_embeddings;

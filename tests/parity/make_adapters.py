@@ -47,6 +47,11 @@ CASES = {
     "qwen3-tied-together": ("qwen3-tied", {"r": 2, "lora_alpha": 4, "target_modules": ["k_proj", "up_proj"],
                                            "modules_to_save": ["embed_tokens"], "ensure_weight_tying": True},
                             torch.float32),
+    "phi3-all": ("phi3", {"r": 4, "lora_alpha": 8, "target_modules": "all-linear"}, torch.float32),
+    "phi3-some": ("phi3-window", {"r": 3, "lora_alpha": 3, "target_modules": ["qkv_proj", "down_proj"],
+                                  "modules_to_save": ["lm_head", "norm"]}, torch.float32),
+    "olmo2-all": ("olmo2", {"r": 8, "lora_alpha": 16, "target_modules": ALL}, torch.float32),
+    "gemma3-all": ("gemma3", {"r": 8, "lora_alpha": 16, "target_modules": ALL}, torch.float32),
     "qwen2-bf16-adapter": ("qwen2", {"r": 8, "lora_alpha": 16, "target_modules": ["q_proj", "k_proj", "v_proj"]},
                            torch.bfloat16),
 }
