@@ -46,7 +46,7 @@ template <std::size_t N>
 void check_table(const SafetensorsReader& reader, const std::string& name,
                  const std::array<float, N>& table) {
   check_part(reader, name, DType::kF32, {static_cast<std::int64_t>(N)});
-  if (std::memcmp(reader.bytes(name).data(), table.data(), sizeof table) != 0)
+  if (!std::ranges::equal(reader.bytes(name), std::as_bytes(std::span(table))))
     refuse(reader, name, "is another table than bitsandbytes' own");
 }
 

@@ -2,6 +2,7 @@
 // forward pass, recomputation and backward pass agree on every device.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "tensor/stochastic_round.h"
@@ -12,7 +13,7 @@ class DropoutMask {
  public:
   DropoutMask(std::uint64_t key, double rate)
       : key_(key),
-        threshold_(static_cast<std::uint32_t>(rate * 65536.0 + 0.5)),
+        threshold_(static_cast<std::uint32_t>(std::lround(rate * 65536.0))),
         scale_(static_cast<float>(65536.0 / (65536.0 - static_cast<double>(threshold_)))) {}
 
   // The elements of one token.

@@ -48,7 +48,7 @@ inline void make_like_gemma3(ModelConfig& m) {
   m.qk_norm = m.output_norms = m.gelu = m.scaled_embedding = true;
   m.norm_offset = 1;
   m.attention_scalar = 1.5 * static_cast<double>(m.head_size);
-  m.local_rope = RopeConfig{.theta = 50};
+  m.local_rope.emplace().theta = 50;
   m.local_layers.clear();
   for (std::int64_t l = 0; l < m.layers; ++l) m.local_layers.push_back(l % 2 == 0);
 }
