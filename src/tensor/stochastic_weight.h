@@ -41,10 +41,11 @@ constexpr std::uint16_t stochastic_f16(std::uint32_t f32, std::uint32_t random) 
     const std::uint32_t shift = 126 - exponent;  // at least 14
     const std::uint64_t mantissa =
         (magnitude & 0x7fffffu) | (magnitude >> 23 == 0 ? 0u : 0x800000u);
-    const std::uint64_t added =
-        shift <= 16 ? random >> (16 - shift) : (std::uint64_t{2 * random + 1}) << (shift - 17);
-    // Beyond 41 bits even the largest addition leaves zero.
-    rounded = shift > 41 ? 0u : static_cast<std::uint32_t>((mantissa + added) >> shift);
+    if (shift <= 41) {  // beyond, even the largest addition leaves zero
+      const std::uint64_t added =
+          shift <= 16 ? random >> (16 - shift) : (std::uint64_t{2 * random + 1}) << (shift - 17);
+      rounded = static_cast<std::uint32_t>((mantissa + added) >> shift);
+    }
   }
   return static_cast<std::uint16_t>(sign | rounded);
 }
