@@ -82,10 +82,9 @@ void select(const LayerPass& pass, const LayerActivations& held) {
 }
 
 // x + f W^T + b, the product normalised if there is a norm.
-Lease add_product(const LayerPass& pass, Lease next_TD, ConstView f, const Projection& projection,
-                  ConstView norm, ConstView x_TD) {
-  const WideInput wide = wide_input(pass, projection.input, f);
-  project(pass, projection, wide.view, next_TD, norm.present() ? ConstView() : x_TD);
+Lease add_product(const LayerPass& pass, Lease next_TD, ConstView f_TW,
+                  const Projection& projection, ConstView norm, ConstView x_TD) {
+  project(pass, projection, f_TW, next_TD, norm.present() ? ConstView() : x_TD);
   if (norm.present()) add_normed(pass.ctx, norm, x_TD, next_TD);
   return next_TD;
 }
@@ -104,11 +103,15 @@ Lease output_of(const LayerPass& pass, LayerActivations& held) {
   const ChunkContext& ctx = pass.ctx;
   const Sizes s(ctx);
   // A gate that is not read again is overwritten by the product.
-  Lease product_TF;
-  if (pass.task.retains.has(Retained::kGate)) product_TF = ctx.take("swiglu", {s.T, s.F});
-  const View product = product_TF.present() ? product_TF : held.gate_TF;
-  ops::swiglu_forward(ctx.stream(), {held.gate_TF, held.up_TF, product, activation_of(ctx.config)});
-  return add_product(pass, take(pass, pass.output_place, "residual", {s.T, s.D}), product,
+  const bool in_place =
+      !pass.task.retains.has(Retained::kGate) && input_width(pass, Input::kProduct, s.F) == s.F;
+  Lease made_TW;
+  if (!in_place) made_TW = gated_input(pass, held.gate_TF, held.up_TF);
+  const View product_TW = in_place ? held.gate_TF : made_TW;
+  if (in_place)
+    ops::swiglu_forward(ctx.stream(),
+                        {held.gate_TF, held.up_TF, product_TW, activation_of(ctx.config)});
+  return add_product(pass, take(pass, pass.output_place, "residual", {s.T, s.D}), product_TW,
                      projection::kDown, pass.weights.ffn_norm, held.mid_TD);
 }
 
@@ -177,10 +180,13 @@ Lease layer_forward(const LayerPass& pass, Lease x_TD, LayerActivations& held) {
   else if (task.selects)
     select(pass, held);
   give_back(Retained::kQ, held.q_THC, held.k_TKC);
-  if (work.mid)
-    held.mid_TD = add_product(pass, take(pass, pass.places.mid_TD, "residual", {s.T, s.D}),
-                              held.attention_THC.view().reshaped({s.T, s.H * s.C}), projection::kO,
+  if (work.mid) {
+    Lease mid_TD = take(pass, pass.places.mid_TD, "residual", {s.T, s.D});
+    const WideInput attention =
+        wide_input(pass, Input::kOutput, held.attention_THC.view().reshaped({s.T, s.H * s.C}));
+    held.mid_TD = add_product(pass, std::move(mid_TD), attention.view, projection::kO,
                               pass.weights.attention_norm, held.input_TD);
+  }
   give_back(Retained::kInput, held.input_TD);
   give_back(Retained::kAttention, held.attention_THC, held.lse_HT);
   if (work.gate || work.up) project_gate_and_up(pass, work, held);

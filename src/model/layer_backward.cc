@@ -19,12 +19,10 @@ void feed_forward_backward(const LayerPass& pass, const LayerParameters& g, Laye
   {
     const Lease d_product_TF = ctx.take("d swiglu", {T, F});
     {
-      const Lease product_TF = ctx.take("swiglu", {T, F});
-      ops::swiglu_forward(ctx.stream(),
-                          {held.gate_TF, held.up_TF, product_TF, activation_of(ctx.config)});
-      const WideInput wide = wide_input(pass, Input::kProduct, product_TF);
-      const OutputGradient d_out(pass, projection::kDown, wide.view, w.ffn_norm, g.ffn_norm, dx_TD);
-      InputGradient d_product(pass, g, Input::kProduct, wide.view, d_product_TF);
+      const Lease product_TW = gated_input(pass, held.gate_TF, held.up_TF);
+      const OutputGradient d_out(pass, projection::kDown, product_TW, w.ffn_norm, g.ffn_norm,
+                                 dx_TD);
+      InputGradient d_product(pass, g, Input::kProduct, product_TW, d_product_TF);
       d_product.add(projection::kDown, d_out);
       d_product.finish();
     }

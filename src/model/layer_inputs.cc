@@ -61,12 +61,21 @@ std::int64_t input_width(const LayerPass& pass, Input input, std::int64_t column
 Lease normed_input(const LayerPass& pass, const char* name, Input input, ConstView x_TD,
                    ConstView weight) {
   const std::int64_t T = x_TD.dim(0), D = x_TD.dim(1), W = input_width(pass, input, D);
-  Lease h_TD = pass.ctx.take(name, {T, D});
-  rms_norm(pass.ctx, x_TD, weight, h_TD);
-  if (W == D) return h_TD;
-  Lease wide_TW = pass.ctx.take("input with adapters", {T, W});
-  fill_columns(pass, input, h_TD.view(), wide_TW);
-  return wide_TW;
+  Lease h_TW = pass.ctx.take(name, {T, W});
+  const bool copies = W != D && !weight.present();  // then the columns are filled with the others
+  if (!copies) rms_norm(pass.ctx, x_TD, weight, h_TW);
+  if (W != D) fill_columns(pass, input, copies ? x_TD : ConstView(), h_TW);
+  return h_TW;
+}
+
+Lease gated_input(const LayerPass& pass, ConstView gate_TF, ConstView up_TF) {
+  const std::int64_t T = gate_TF.dim(0), F = gate_TF.dim(1),
+                     W = input_width(pass, Input::kProduct, F);
+  Lease product_TW = pass.ctx.take("swiglu", {T, W});
+  ops::swiglu_forward(pass.ctx.stream(),
+                      {gate_TF, up_TF, product_TW, activation_of(pass.ctx.config)});
+  if (W != F) fill_columns(pass, Input::kProduct, {}, product_TW);
+  return product_TW;
 }
 
 WideInput wide_input(const LayerPass& pass, Input input, ConstView x_TI) {

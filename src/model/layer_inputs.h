@@ -6,6 +6,7 @@
 
 #include "model/layer.h"
 #include "model/projections.h"
+#include "ops/swiglu.h"
 
 namespace longstride {
 
@@ -15,6 +16,14 @@ std::int64_t input_width(const LayerPass& pass, Input input, std::int64_t column
 // x / rms(x) * weight, with the adapters' columns: [T, W].
 Lease normed_input(const LayerPass& pass, const char* name, Input input, ConstView x_TD,
                    ConstView weight);
+
+// Of the gate.
+inline ops::Activation activation_of(const ModelConfig& config) {
+  return config.gelu ? ops::Activation::kTanhGelu : ops::Activation::kSilu;
+}
+
+// f(gate) * up, with the adapters' columns: [T, W].
+Lease gated_input(const LayerPass& pass, ConstView gate_TF, ConstView up_TF);
 
 // An input that is a tensor already. `view` is it, or a copy with the adapters' columns.
 struct WideInput {

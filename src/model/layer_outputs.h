@@ -5,14 +5,8 @@
 #pragma once
 
 #include "model/layer_inputs.h"
-#include "ops/swiglu.h"
 
 namespace longstride {
-
-// Of the gate.
-inline ops::Activation activation_of(const ModelConfig& config) {
-  return config.gelu ? ops::Activation::kTanhGelu : ops::Activation::kSilu;
-}
 
 // next = x + norm(next).
 void add_normed(const ChunkContext& ctx, ConstView norm, ConstView x_TD, View next_TD);

@@ -2,6 +2,7 @@
 // of N elements. The q/k norm of Qwen3 is the same operation on rows of one head ([T*H, C]).
 // Gemma's weights are offsets from 1; they are added in F32, since 1 + w in 16 bits would lose
 // digits of w.
+// W elements of a row of the output: N, or more where adapters have columns (ops/adapter.h).
 #pragma once
 
 #include "ops/dispatch.h"
@@ -12,7 +13,7 @@ namespace longstride::ops {
 struct RmsNormForward {
   ConstView x_RN;
   ConstView w_N;  // F32, BF16 or F16
-  View y_RN;      // =; may be x itself
+  View y_RW;      // = its first N columns, the others stay; may be x itself
   float eps = 1e-6f;
   float offset = 0.0f;
 };

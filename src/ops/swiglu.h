@@ -1,5 +1,8 @@
 // Gated linear units: y = f(gate) * up, elementwise. f is silu (SwiGLU) or gelu in its tanh form
 // (GeGLU): gelu(x) = x / 2 * (1 + tanh(u)) = x * sigmoid(2u), u = sqrt(2/pi) * (x + 0.044715 x^3).
+//
+//   T tokens   F elements of a row   W of a row of the output: F, or more where it has columns of
+//   adapters beside them (ops/adapter.h)
 #pragma once
 
 #include <cstdint>
@@ -16,7 +19,7 @@ inline constexpr float kGelu = 1.5957691216057308f, kGeluCubic = 0.0713548162715
 
 struct SwigluForward {
   ConstView gate_TF, up_TF;
-  View y_TF;  // =; may be gate or up
+  View y_TW;  // = its first F columns, the others stay; may be gate or up
   Activation activation = Activation::kSilu;
 };
 LS_OP(swiglu_forward, SwigluForward)

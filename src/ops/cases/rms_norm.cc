@@ -17,11 +17,12 @@ struct Options {
   DType dtype = DType::kF32;
   bool in_place = false, accumulate = false;
   float offset = 0.0f;
+  std::int64_t more = 0;  // columns of y that stay
 };
 
 std::string label(const Size& s, const Options& o) {
-  return fmt::format("R={} N={} {}{}{}{}", s.R, s.N, name_of(o.dtype),
-                     o.in_place ? " in place" : "", o.accumulate ? " +=" : "",
+  return fmt::format("R={} N={}{} {}{}{}{}", s.R, s.N, o.more > 0 ? fmt::format("+{}", o.more) : "",
+                     name_of(o.dtype), o.in_place ? " in place" : "", o.accumulate ? " +=" : "",
                      o.offset != 0 ? " 1+w" : "");
 }
 
@@ -48,15 +49,22 @@ Problem forward_problem(Size s, Options o) {
     p.in_place("x", DType::kF32, {s.R, s.N});
   } else {
     p.input("x", DType::kF32, {s.R, s.N});
-    p.output("y", DType::kF32, {s.R, s.N});
+    if (o.more > 0)
+      p.update("y", DType::kF32, {s.R, s.N + o.more});
+    else
+      p.output("y", DType::kF32, {s.R, s.N});
   }
   p.input("w", o.dtype, {s.N});
   const std::string y = o.in_place ? "x" : "y";
   p.run = [=](Stream& stream, const Bound& v) {
     rms_norm_forward(
-        stream, {.x_RN = v("x"), .w_N = v("w"), .y_RN = v(y), .eps = kEps, .offset = o.offset});
+        stream, {.x_RN = v("x"), .w_N = v("w"), .y_RW = v(y), .eps = kEps, .offset = o.offset});
   };
-  p.reference = [=](Values& v) { v[y] = normalise(v["x"], v["w"], s, o.offset); };
+  p.reference = [=](Values& v) {
+    const std::vector<double> all = normalise(v["x"], v["w"], s, o.offset);
+    for (std::int64_t r = 0; r < s.R; ++r)
+      std::copy_n(all.begin() + r * s.N, s.N, v[y].begin() + r * (s.N + o.more));
+  };
   p.bytes = static_cast<double>(8 * s.R * s.N);
   return p;
 }
@@ -135,6 +143,10 @@ std::vector<OpCase> rms_norm_cases() {
     }
     const Options add{DType::kBF16, false, true};
     backward.tests.push_back({label(s, add), [=] { return backward_problem(s, add); }});
+    for (const std::int64_t more : {3, 16}) {
+      const Options wider{.dtype = DType::kBF16, .more = more};
+      forward.tests.push_back({label(s, wider), [=] { return forward_problem(s, wider); }});
+    }
     for (DType type : {DType::kF32, DType::kBF16}) {
       const Options from_one{.dtype = type, .offset = 1.0f};
       forward.tests.push_back({label(s, from_one), [=] { return forward_problem(s, from_one); }});
@@ -164,6 +176,10 @@ std::vector<OpCase> rms_norm_cases() {
     }
     const Options add{DType::kBF16, false, true};
     backward.tests16.push_back({label(s, add), [=] { return backward16(s, add); }});
+    for (const std::int64_t more : {3, 16}) {
+      const Options wider{.dtype = DType::kBF16, .more = more};
+      forward.tests16.push_back({label(s, wider), [=] { return forward16(s, wider); }});
+    }
   }
   // Larger than any cache.
   for (Size s : {Size{32768, 3584}, Size{std::int64_t{32768} * 28, 128}}) {

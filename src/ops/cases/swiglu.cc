@@ -41,18 +41,23 @@ void add_extremes(HostTensor& gate) {
     gate.set(i, extremes[i]);
 }
 
-Problem forward_problem(std::int64_t T, std::int64_t F, Activation a) {
+// `more`: columns of y that stay.
+Problem forward_problem(std::int64_t T, std::int64_t F, Activation a, std::int64_t more = 0) {
   Problem p;
   add_extremes(p.input("gate", DType::kF32, {T, F}, 8));
   p.input("up", DType::kF32, {T, F});
-  p.output("y", DType::kF32, {T, F});
+  if (more > 0)
+    p.update("y", DType::kF32, {T, F + more});
+  else
+    p.output("y", DType::kF32, {T, F});
   p.run = [a](Stream& stream, const Bound& v) {
     swiglu_forward(stream,
-                   {.gate_TF = v("gate"), .up_TF = v("up"), .y_TF = v("y"), .activation = a});
+                   {.gate_TF = v("gate"), .up_TF = v("up"), .y_TW = v("y"), .activation = a});
   };
-  p.reference = [a](Values& v) {
+  p.reference = [=](Values& v) {
     const std::vector<double>&gate = v["gate"], &up = v["up"];
-    for (std::size_t i = 0; i < gate.size(); ++i) v["y"][i] = value_of(a, gate[i]) * up[i];
+    for (std::int64_t i = 0; i < T * F; ++i)
+      v["y"][i + i / F * more] = value_of(a, gate[i]) * up[i];
   };
   p.bytes = static_cast<double>(12 * T * F);
   return p;
@@ -98,9 +103,10 @@ Problem backward_problem(std::int64_t T, std::int64_t F, Activation a, bool in_p
   return p;
 }
 
-std::string label(std::int64_t T, std::int64_t F, Activation a, bool in_place = false) {
-  return fmt::format("T={} F={}{}{}", T, F, a == Activation::kSilu ? "" : " gelu",
-                     in_place ? " in place" : "");
+std::string label(std::int64_t T, std::int64_t F, Activation a, bool in_place = false,
+                  std::int64_t more = 0) {
+  return fmt::format("T={} F={}{}{}{}", T, F, more > 0 ? fmt::format("+{}", more) : "",
+                     a == Activation::kSilu ? "" : " gelu", in_place ? " in place" : "");
 }
 
 }  // namespace
@@ -108,8 +114,8 @@ std::string label(std::int64_t T, std::int64_t F, Activation a, bool in_place = 
 std::vector<OpCase> swiglu_cases() {
   OpCase forward{"swiglu_forward", {}, {}}, backward{"swiglu_backward", {}, {}};
   using Size = std::pair<std::int64_t, std::int64_t>;
-  const auto forward16 = [](std::int64_t T, std::int64_t F, Activation a) {
-    Problem p = in_bf16(forward_problem(T, F, a), {"gate", "up", "y"});
+  const auto forward16 = [](std::int64_t T, std::int64_t F, Activation a, std::int64_t more) {
+    Problem p = in_bf16(forward_problem(T, F, a, more), {"gate", "up", "y"});
     p.bytes /= 2;
     return p;
   };
@@ -121,15 +127,18 @@ std::vector<OpCase> swiglu_cases() {
   };
   for (const Activation a : {Activation::kSilu, Activation::kTanhGelu}) {
     for (auto [T, F] : {Size{1, 1}, {3, 37}, {70, 500}}) {
-      forward.tests.push_back(
-          {label(T, F, a), [=, T = T, F = F] { return forward_problem(T, F, a); }});
+      for (const std::int64_t more : {0, 3, 8})
+        forward.tests.push_back({label(T, F, a, false, more),
+                                 [=, T = T, F = F] { return forward_problem(T, F, a, more); }});
       for (bool in_place : {false, true})
         backward.tests.push_back({label(T, F, a, in_place), [=, T = T, F = F] {
                                     return backward_problem(T, F, a, in_place);
                                   }});
     }
     for (auto [T, F] : {Size{1, 1}, {3, 37}, {70, 504}}) {
-      forward.tests16.push_back({label(T, F, a), [=, T = T, F = F] { return forward16(T, F, a); }});
+      for (const std::int64_t more : {0, 3, 8})
+        forward.tests16.push_back(
+            {label(T, F, a, false, more), [=, T = T, F = F] { return forward16(T, F, a, more); }});
       for (bool in_place : {false, true})
         backward.tests16.push_back({label(T, F, a, in_place),
                                     [=, T = T, F = F] { return backward16(T, F, a, in_place); }});
@@ -139,7 +148,9 @@ std::vector<OpCase> swiglu_cases() {
     backward.benchmarks.push_back(
         {label(1024, 1536, a), [=] { return backward_problem(1024, 1536, a, false); }});
     forward.benchmarks16.push_back(
-        {label(4096, 18944, a), [=] { return forward16(4096, 18944, a); }});
+        {label(4096, 18944, a), [=] { return forward16(4096, 18944, a, 0); }});
+    forward.benchmarks16.push_back(
+        {label(4096, 18944, a, false, 16), [=] { return forward16(4096, 18944, a, 16); }});
     backward.benchmarks16.push_back(
         {label(4096, 18944, a), [=] { return backward16(4096, 18944, a, true); }});
   }

@@ -76,8 +76,9 @@ float inverse_rms(const float* x, std::int64_t n, float eps) {
 
 void rms_norm_forward(Stream&, const RmsNormForward& args) {
   const std::int64_t R = args.x_RN.dim(0), N = args.x_RN.dim(1), block = block_rows(N);
+  const std::int64_t W = args.y_RW.dim(1);
   const float* x = args.x_RN.as<float>();
-  float* y = args.y_RN.as<float>();
+  float* y = args.y_RW.as<float>();
   parallel_for(pieces_of(R, block), [&](std::int64_t piece) {
     const std::int64_t begin = piece * block, end = std::min(R, begin + block);
     float scale[kMaxBlockRows], w[kColumns];
@@ -87,7 +88,7 @@ void rms_norm_forward(Stream&, const RmsNormForward& args) {
       const std::int64_t n = std::min(kColumns, N - column);
       factors(args.w_N, args.offset, column, n, w);
       for (std::int64_t r = begin; r < end; ++r) {
-        scale_row(x + r * N + column, w, scale[r - begin], n, y + r * N + column);
+        scale_row(x + r * N + column, w, scale[r - begin], n, y + r * W + column);
       }
     }
   });

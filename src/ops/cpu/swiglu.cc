@@ -51,9 +51,14 @@ LS_SIMD_CLONES void gelu_backward(const float* dy, const float* gate, const floa
 void swiglu_forward(Stream&, const SwigluForward& args) {
   const Shape& shape = args.gate_TF.shape();
   const float *gate = args.gate_TF.as<float>(), *up = args.up_TF.as<float>();
-  float* y = args.y_TF.as<float>();
+  float* y = args.y_TW.as<float>();
   const std::int64_t elements = shape.elements();
   const auto run = args.activation == Activation::kSilu ? forward : gelu_forward;
+  if (args.y_TW.shape() != shape) {
+    const std::int64_t F = shape[1], W = args.y_TW.dim(1);
+    parallel_for(shape[0], [&](std::int64_t t) { run(gate + t * F, up + t * F, F, y + t * W); });
+    return;
+  }
   parallel_for(pieces_of(elements), [&](std::int64_t piece) {
     const std::int64_t i = piece * kPiece;
     run(gate + i, up + i, std::min(kPiece, elements - i), y + i);

@@ -1,4 +1,4 @@
-// RMS normalisation: the contract is in ops/rms_norm.h.    R rows of N elements.
+// RMS normalisation: the contract is in ops/rms_norm.h.    R rows of N elements   W of an output's
 //
 // A team of threads (rms_norm_team.cuh) holds a row in registers, so that it is read once. Rows
 // that are not made of 16-byte pieces, or longer than a block holds, use plain kernels, which read
@@ -28,8 +28,8 @@ template <class E>
 struct Forward {
   const E* x_RN;
   Weights w_N;
-  E* y_RN;
-  std::int64_t R, N;
+  E* y_RW;
+  std::int64_t R, N, W;
   float eps;
 };
 
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(Team<kLanes>::kMaxThreads) forward_kernel(Forw
     x[v].unpack(values);
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) values[j] = values[j] * scale * w[v][j];
-    store_floats<kWidth>(values, args.y_RN + row * N + column);
+    store_floats<kWidth>(values, args.y_RW + row * args.W + column);
   }
 }
 
@@ -218,7 +218,7 @@ template <class E>
 __global__ void __launch_bounds__(kPlainThreads) plain_forward_kernel(Forward<E> args) {
   __shared__ float shared[1][kMaxWarps];
   const E* x_N = args.x_RN + std::int64_t{blockIdx.x} * args.N;
-  E* y_N = args.y_RN + std::int64_t{blockIdx.x} * args.N;
+  E* y_N = args.y_RW + std::int64_t{blockIdx.x} * args.W;
   float sums[1] = {0};
   for (std::int64_t i = threadIdx.x; i < args.N; i += kPlainThreads) {
     float x[1];
@@ -299,18 +299,20 @@ std::int64_t rms_norm_backward_scratch_elements(const RmsNormShape& shape) {
 }
 
 void rms_norm_forward(Stream& stream, const RmsNormForward& args) {
-  const std::int64_t R = args.x_RN.dim(0), N = args.x_RN.dim(1);
+  const std::int64_t R = args.x_RN.dim(0), N = args.x_RN.dim(1), W = args.y_RW.dim(1);
   if (args.x_RN.elements() == 0) return;
   const cudaStream_t queue = longstride::cuda::cuda_stream(stream).handle();
-  const bool fast = aligned({args.x_RN.data(), args.w_N.data(), args.y_RN.data()});
+  const bool pointers = aligned({args.x_RN.data(), args.w_N.data(), args.y_RW.data()});
   dispatch_activation(args.x_RN.dtype(), [&](auto type) {
     using E = typename decltype(type)::type;
     const Forward<E> call{args.x_RN.as<E>(),
                           {args.w_N.data(), args.w_N.dtype(), args.offset},
-                          args.y_RN.as<E>(),
+                          args.y_RW.as<E>(),
                           R,
                           N,
+                          W,
                           args.eps};
+    const bool fast = pointers && W % vector_width<E> == 0;
     const bool done = fast && with_team<E, 2>(N, [&](auto lanes, auto vectors) {
                         constexpr int kLanes = decltype(lanes)::value,
                                       kVectors = decltype(vectors)::value;

@@ -24,6 +24,7 @@ template <class E, Activation kActivation>
 struct ForwardBody {
   const E *gate, *up;
   E* y;
+  std::int64_t F, gap;  // columns of the output beside them
 
   static constexpr int kWidth = vector_width<E>;
   template <int N>
@@ -41,7 +42,7 @@ struct ForwardBody {
     inputs.up.unpack(u);
 #pragma unroll
     for (int j = 0; j < N; ++j) g[j] = g[j] / (1.0f + expf(-z_of<kActivation>(g[j]))) * u[j];
-    store_floats<N>(g, y + i);
+    store_floats<N>(g, y + (gap == 0 ? i : i + i / F * gap));
   }
 };
 
@@ -88,13 +89,17 @@ void dispatch_kind(Activation activation, const F& f) {
 
 void swiglu_forward(Stream& stream, const SwigluForward& args) {
   const Shape& shape = args.gate_TF.shape();
+  const bool wider = args.y_TW.shape() != shape;
+  const std::int64_t F = wider ? shape[1] : 0, gap = wider ? args.y_TW.dim(1) - F : 0;
   dispatch_activation(args.gate_TF.dtype(), [&](auto type) {
     using E = typename decltype(type)::type;
     dispatch_kind(args.activation, [&](auto kind) {
+      using Body = ForwardBody<E, decltype(kind)::value>;
+      // A piece must not cross the end of a row.
+      const bool whole = gap == 0 || (F % Body::kWidth == 0 && gap % Body::kWidth == 0);
       for_elements<2>(stream, shape.elements(),
-                      aligned({args.gate_TF.data(), args.up_TF.data(), args.y_TF.data()}),
-                      ForwardBody<E, decltype(kind)::value>{args.gate_TF.as<E>(),
-                                                            args.up_TF.as<E>(), args.y_TF.as<E>()});
+                      whole && aligned({args.gate_TF.data(), args.up_TF.data(), args.y_TW.data()}),
+                      Body{args.gate_TF.as<E>(), args.up_TF.as<E>(), args.y_TW.as<E>(), F, gap});
     });
   });
 }
