@@ -7,6 +7,7 @@
 #include "cli/adapted_model.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/rope_options.h"
 #include "cli/token_options.h"
 #include "cli/usage.h"
 #include "model/model_directory.h"
@@ -24,6 +25,7 @@ struct Options {
   std::int64_t documents = 0;
   NumericsChoice numerics;
   AttentionChoice attention;
+  RopeOptions rope;
   bool json = false;
 };
 
@@ -104,7 +106,6 @@ OrderedJson report(const Evaluation& evaluation, double seconds, const NumericsR
 
 int eval(const Options& o) {
   const AdaptedModel model = open_adapted_model(o.model, o.adapter);
-  ModelConfig config = model.directory.config();
   const std::unique_ptr<Corpus> corpus = open_tokens(o.tokens);
   std::int64_t context = std::max<std::int64_t>(2, longest_document(*corpus));
   if (!o.context.empty()) {
@@ -112,6 +113,8 @@ int eval(const Options& o) {
     if (asked < 2) throw Error(fmt::format("--context is {}", asked), "give at least 2 tokens");
     context = std::min(context, asked);
   }
+  ModelConfig config =
+      config_with_rope(o.rope, model.directory.config(), o.model, o.adapter, context);
   SampleStream samples(*corpus, {context, false, false, 0, config.vocabulary});
   const std::unique_ptr<Device> device = make_device(o.device);
   NumericsChoice choice = o.numerics;
@@ -166,9 +169,10 @@ void add_eval(CLI::App& app, Action& action) {
                    "model: as its config.json says; sparse: all layers without a window")
       ->check(CLI::IsMember({"model", "sparse"}))
       ->capture_default_str();
+  add_rope_options(*command, o->rope);
   add_sparse_options(*command, o->attention);
   command->add_flag("--json", o->json, "print JSON, with every document");
-  add_numerics_options(*command, o->numerics);
+  add_compute_options(*command, o->numerics);
   add_device_option(*command, o->device);
   command->callback([o, &action] { action = [o] { return eval(*o); }; });
 }

@@ -8,6 +8,7 @@
 #include "cli/adapted_model.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/rope_options.h"
 #include "cli/usage.h"
 #include "data/corpus.h"
 #include "data/token_values.h"
@@ -25,36 +26,41 @@ struct Options {
   bool ignore_eos = false, json = false;
   NumericsChoice numerics;
   AttentionChoice attention;
+  RopeOptions rope;
 };
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// All tokens of the file, of any number of documents, are one sequence.
-std::vector<std::int32_t> read_prompt(const Options& o, const ModelConfig& config) {
+std::unique_ptr<Corpus> open_prompt(const Options& o) {
   CorpusOptions options;
   options.paths = {o.tokens};
   options.format = o.format;
-  const std::unique_ptr<Corpus> corpus = open_corpus(options);
-  corpus->check_vocabulary(config.vocabulary);
+  return open_corpus(options);
+}
+
+// All tokens of the file, of any number of documents, are one sequence.
+std::vector<std::int32_t> read_prompt(const Options& o, const Corpus& prompt,
+                                      const ModelConfig& config) {
+  prompt.check_vocabulary(config.vocabulary);
   // Before they are read: a file of data may have more tokens than memory.
-  if (corpus->tokens() > config.max_positions - o.count)
+  if (prompt.tokens() > config.max_positions - o.count)
     throw Error(
         fmt::format("{} has {} tokens, which with {} more exceed the model's context of {} "
                     "(max_position_embeddings)",
-                    o.tokens, corpus->tokens(), o.count, config.max_positions),
+                    o.tokens, prompt.tokens(), o.count, config.max_positions),
         "give a shorter prompt or a lower --count; if the model was made for longer contexts, its "
         "config.json must say so");
-  std::vector<std::uint32_t> values(static_cast<std::size_t>(corpus->tokens()));
-  corpus->read_values(0, values);
+  std::vector<std::uint32_t> values(static_cast<std::size_t>(prompt.tokens()));
+  prompt.read_values(0, values);
   const auto outside = std::ranges::find_if(
       values, [&](std::uint32_t t) { return std::int64_t{t} >= config.vocabulary; });
   if (outside != values.end()) {
     const int width = o.format == "u16" ? 2 : 4;
     TokenValues statistics;
     statistics.add(0, values, width, config.vocabulary);
-    throw outside_error(corpus->locate(outside - values.begin()), statistics, width,
+    throw outside_error(prompt.locate(outside - values.begin()), statistics, width,
                         config.vocabulary);
   }
   return {values.begin(), values.end()};
@@ -97,8 +103,10 @@ int generate_command(const Options& o, bool seed_given) {
   if (seed_given && o.temperature == 0)
     throw Error("--seed has no effect without --temperature", "greedy output has no chance in it");
   const AdaptedModel model = open_adapted_model(o.model, o.adapter);
-  ModelConfig config = model.directory.config();
-  const std::vector<std::int32_t> prompt = read_prompt(o, config);
+  const std::unique_ptr<Corpus> corpus = open_prompt(o);
+  ModelConfig config = config_with_rope(o.rope, model.directory.config(), o.model, o.adapter,
+                                        corpus->tokens() + o.count);
+  const std::vector<std::int32_t> prompt = read_prompt(o, *corpus, config);
   GenerateOptions options{.count = o.count, .temperature = o.temperature, .seed = o.seed};
   if (!o.ignore_eos) options.stop = read_stop_tokens(model.directory.path(), config);
   // The last new token is not computed.
@@ -163,6 +171,7 @@ void add_generate(CLI::App& app, Action& action) {
                    "model: as its config.json says; sparse: all layers without a window")
       ->check(CLI::IsMember({"model", "sparse"}))
       ->capture_default_str();
+  add_rope_options(*command, o->rope);
   add_sparse_options(*command, o->attention);
   command->add_flag("--json", o->json, "print JSON, with times");
   add_compute_options(*command, o->numerics);

@@ -15,13 +15,13 @@
 #include "cli/commands.h"
 #include "cli/compare_gradients.h"
 #include "cli/output.h"
+#include "cli/rope_options.h"
 #include "cli/selected_pages.h"
 #include "cli/token_options.h"
 #include "cli/usage.h"
 #include "data/sample_stream.h"
 #include "model/model_directory.h"
 #include "model/quantize_specs.h"
-#include "model/rope_choice.h"
 #include "train/engine.h"
 
 namespace longstride::cli {
@@ -36,32 +36,9 @@ struct Options {
   bool rebuild_feed_forward = false, compare_dense = false;
   NumericsChoice numerics;
   AttentionChoice attention;
-  RopeChoice rope;
-  std::string original_positions;  // of `rope`
+  RopeOptions rope;
   std::string lists, picture, losses;
 };
-
-void add_rope_options(CLI::App& command, Options& o) {
-  command
-      .add_option("--rope-type", o.rope.type,
-                  "how positions are scaled, in place of the model's own way; default: not at all")
-      ->check(CLI::IsMember({"default", "linear", "llama3", "yarn"}));
-  command.add_option("--rope-theta", o.rope.theta, "base of the rotary frequencies");
-  command.add_option("--rope-factor", o.rope.factor, "how many times longer the context becomes");
-  command.add_option("--rope-original-positions", o.original_positions,
-                     "the context before scaling (llama3, yarn)");
-}
-
-// The model's config.json with the options in place.
-ModelConfig config_with_rope(const Options& o, const ModelDirectory& model, std::int64_t tokens) {
-  ModelConfig config = model.config();
-  RopeChoice rope = o.rope;
-  const RopeNames& names = rope_options();
-  if (!o.original_positions.empty())
-    rope.original_positions = parse_size(o.original_positions, names.original_positions);
-  apply_rope(rope, names, tokens, (model.path() / "config.json").string(), config);
-  return config;
-}
 
 // The whole token file as one sequence.
 Sample read_sequence(const Options& o, std::int64_t vocabulary) {
@@ -168,7 +145,8 @@ int gradients(const Options& o) {
   if (!o.losses.empty()) check_output("--losses", o.losses, o.model);
   const std::unique_ptr<Device> device = make_device(o.device);
   const Sample sample = read_sequence(o, model.directory.config().vocabulary);
-  ModelConfig config = config_with_rope(o, model.directory, sample.size());
+  ModelConfig config =
+      config_with_rope(o.rope, model.directory.config(), o.model, o.adapter, sample.size());
   const SparseLayers sparse =
       apply_sparse_options(o.attention, parse_size(o.page, "--page"), sample.size(), config);
   if (!o.lists.empty()) check_lists_output(o.lists, sparse, o.model);
@@ -232,7 +210,7 @@ void add_gradients(CLI::App& app, Action& action) {
                     "compute gate and up again in the backward pass");
   command->add_option("--first-position", o->first_position, "RoPE position of the first token")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 53));
-  add_rope_options(*command, *o);
+  add_rope_options(*command, o->rope);
   command
       ->add_option("--attention", o->attention.kind,
                    "model: as its config.json says; sparse: all layers without a window")

@@ -3,12 +3,14 @@
 #include <filesystem>
 #include <memory>
 #include <system_error>
+#include <utility>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "base/sizes.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/rope_options.h"
 #include "cli/usage.h"
 #include "model/config_support.h"
 #include "model/merge_adapter.h"
@@ -21,6 +23,7 @@ namespace fs = std::filesystem;
 
 struct Options {
   std::string model, adapter, out;
+  RopeOptions rope;
 };
 
 // Rounding a merged weight to 4 or 8 bits would lose most of what the adapter learned.
@@ -57,7 +60,9 @@ int merge_command(const Options& o) {
   const AdapterDirectory adapter = AdapterDirectory::open(o.adapter, model.config());
   const std::vector<SideFile> side_files = read_side_files(model.path());
   const std::unique_ptr<Device> host = make_device("cpu");
-  const MergedModel merged = merge(model, adapter, *host);
+  MergedModel merged = merge(model, adapter, *host);
+  merged.config = config_with_rope(o.rope, std::move(merged.config), o.model, o.adapter,
+                                   model.config().max_positions);
   check_room(out, merged.bytes());
   DirectoryWriter directory(out);
   write_model_directory(directory.path(), merged.config, merged.weights, side_files);
@@ -79,6 +84,7 @@ void add_merge(CLI::App& app, Action& action) {
   command->add_option("--out", o->out, "directory to write; it must not exist")
       ->required()
       ->check(not_empty());
+  add_rope_options(*command, o->rope);
   command->callback([o, &action] { action = [o] { return merge_command(*o); }; });
 }
 

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "model/host_values.h"
 #include "tensor/block_formats.h"
-#include "tensor/dynamic_map.h"
+#include "tensor/dynamic_code.h"
 
 namespace longstride {
 namespace {

@@ -5,7 +5,7 @@
 //
 //   kNf4      codes         ceil(n/2) bytes: element 2i in the high half of byte i
 //             scale codes   one byte per block of 64 elements, an index into the dynamic map
-//                           (tensor/dynamic_map.h)
+//                           (tensor/dynamic_code.h)
 //             nested scales one F32 per block of 256 scale codes
 //             offset        one F32
 //             element = table[code] * (map[scale code] * nested scale + offset)

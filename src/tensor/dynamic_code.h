@@ -85,6 +85,8 @@ struct DynamicCode {
 };
 
 inline constexpr DynamicCode<true> kSignedCode;
+// Its values, by which bitsandbytes quantizes the scales of 4-bit blocks too.
+inline constexpr std::array<float, 256> kDynamicMap = kSignedCode.values;
 inline constexpr DynamicCode<false> kUnsignedCode;
 
 }  // namespace longstride

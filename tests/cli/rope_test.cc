@@ -59,6 +59,33 @@ TEST_F(Rope, TrainsLikeADirectoryThatStatesTheSame) {
   EXPECT_NE(run_.read("out/step-6/model.safetensors"), plain.read("out/step-6/model.safetensors"));
 }
 
+// A PEFT directory does not say how positions were scaled; the state beside it does.
+TEST_F(Rope, AnAdapterIsUsedWithThePositionsItWasTrainedWith) {
+  ASSERT_TRUE(ended(run_.train(with(kSettings, {"--lora.rank=4"})), 0));
+  const auto evaluate = [&](const std::string& model, const Strings& more) {
+    const ProgramResult result = run_.run(with({"eval", "--model", model, "--tokens", "tokens.bin",
+                                                "--context", "256", "--json", "--device", "cpu"},
+                                               more));
+    EXPECT_TRUE(ended(result, 0));
+    return Json::parse(result.out).at("loss").get<double>();
+  };
+  const Strings adapter = {"--adapter", "out/step-6"},
+                options = {"--rope-type", "yarn", "--rope-factor", "4", "--rope-theta", "20000"};
+  const double loss = evaluate("model", adapter);
+  EXPECT_EQ(evaluate("model", with(adapter, options)), loss);
+  ASSERT_TRUE(ended(
+      run_.run({"merge", "--model", "model", "--adapter", "out/step-6", "--out", "merged"}), 0));
+  const Json config = Json::parse(run_.read("merged/config.json"));
+  EXPECT_EQ(config.at("rope_scaling"), kYarn);
+  EXPECT_EQ(config.at("rope_theta"), 20000.0);
+  EXPECT_EQ(config.at("max_position_embeddings"), 256);
+  EXPECT_NEAR(evaluate("merged", {}), loss, 1e-5 * loss);
+  // As PEFT would save it: without options, the model's own positions count.
+  std::filesystem::remove_all(run_.path("out/step-6/state"));
+  EXPECT_NE(evaluate("model", adapter), loss);
+  EXPECT_EQ(evaluate("model", with(adapter, options)), loss);
+}
+
 TEST_F(Rope, AResumedRunGivesTheSameBytes) {
   const RunDirectory stopped;
   write_short_model(stopped);

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "tensor/dynamic_map.h"
+#include "tensor/dynamic_code.h"
 
 namespace longstride {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "ops/cases/registry.h"
 #include "tensor/block_formats.h"
-#include "tensor/dynamic_map.h"
+#include "tensor/dynamic_code.h"
 
 namespace longstride::ops {
 namespace {

@@ -8,7 +8,7 @@
 #include "ops/cuda/vector_access.cuh"
 #include "ops/quantize.h"
 #include "tensor/block_formats.h"
-#include "tensor/dynamic_map.h"
+#include "tensor/dynamic_code.h"
 
 namespace longstride::ops::cuda {
 namespace {
