@@ -17,6 +17,10 @@ void check(const Stream& stream, const LossHead& args) {
       "x {} dx {}", x.to_string(), args.dx_TD.shape().to_string());
   LS_CHECK(!args.dw_VD.present() || args.dw_VD.shape() == w, "w {} dw {}", w.to_string(),
            args.dw_VD.shape().to_string());
+  for (const ConstView* v : {&args.weights_T, &args.earlier_T})
+    LS_CHECK(!v->present() || (v->shape() == Shape({x[0]}) && v->dtype() == DType::kF32),
+             "x {} weights {}", x.to_string(), v->shape().to_string());
+  LS_CHECK(!args.earlier_T.present() || args.weights_T.present(), "ratios without weights");
   LS_CHECK(args.block_rows >= 1 && args.scratch.elements() >=
                                        loss_head_scratch_elements(
                                            stream, {args.block_rows, args.w_VD, args.x_TD.dtype()}),

@@ -68,8 +68,15 @@ LS_SIMD_CLONES void multiply(float* x, std::int64_t n, float factor) {
   for (std::int64_t i = 0; i < n; ++i) x[i] *= factor;
 }
 
+float weight_of(const LossHead& args, std::int64_t t, float loss) {
+  if (!args.weights_T.present()) return 1.0f;
+  const float weight = args.weights_T.as<float>()[t];
+  if (!args.earlier_T.present()) return weight;
+  return clipped_weight(weight, std::exp(-loss - args.earlier_T.as<float>()[t]), args.clip);
+}
+
 // Processes one row of logits. If gradients are wanted, `logits` then holds the row's gradient,
-// (p - onehot) * scale.
+// (p - onehot) * scale * weight.
 void cross_entropy_row(const LossHead& args, std::int64_t t, float* logits) {
   const std::int64_t V = args.w_VD.dim(0), target = args.targets_T.as<std::int32_t>()[t];
   float* loss = args.losses_T.as<float>() + t;
@@ -93,8 +100,9 @@ void cross_entropy_row(const LossHead& args, std::int64_t t, float* logits) {
   *loss =
       static_cast<float>(std::log(sum) + static_cast<double>(top) - static_cast<double>(wanted));
   if (wants_gradient) {
-    multiply(logits, V, static_cast<float>(static_cast<double>(args.scale) / sum));
-    logits[target] -= args.scale;
+    const float scale = args.scale * weight_of(args, t, *loss);
+    multiply(logits, V, static_cast<float>(static_cast<double>(scale) / sum));
+    logits[target] -= scale;
   }
 }
 

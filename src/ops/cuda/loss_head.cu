@@ -48,16 +48,31 @@ __device__ __forceinline__ Softmax merge_lanes(Softmax mine) {
   return mine;
 }
 
+// What multiplies the losses of the rows, in the gradient.
+struct RowWeights {
+  float scale;
+  const float *weights, *earlier;  // of the first row; null: 1, and no ratios
+  RatioClip clip;
+
+  __device__ float of(std::int64_t row, float loss) const {
+    if (weights == nullptr) return scale;
+    const float weight = weights[row];
+    if (earlier == nullptr) return scale * weight;
+    return scale * clipped_weight(weight, expf(-loss - earlier[row]), clip);
+  }
+};
+
 // One block per row: the loss, whether the prediction is correct, and if `wants_gradient`, logits =
-// (p - onehot) * scale.
+// (p - onehot) * scale * weight.
 template <class E>
 __global__ void __launch_bounds__(kThreads)
     cross_entropy(E* __restrict__ logits_RV, std::int64_t stride, std::int32_t V,
                   const std::int32_t* __restrict__ targets_R, float* __restrict__ losses_R,
-                  std::int32_t* __restrict__ correct_R, float scale, bool wants_gradient) {
+                  std::int32_t* __restrict__ correct_R, RowWeights factors, bool wants_gradient) {
   constexpr int N = vector_width<E>;
   __shared__ Softmax warps[kThreads / 32];
   __shared__ Softmax row;
+  __shared__ float scale;
   E* logits = logits_RV + blockIdx.x * stride;
   const std::int32_t target = targets_R[blockIdx.x];
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
@@ -109,7 +124,9 @@ __global__ void __launch_bounds__(kThreads)
       // A target outside the vocabulary makes the loss NaN, which the step reports.
       wanted[0] = __int_as_float(0x7fffffff);
       if (target < V) load_floats<1>(logits + target, wanted);
-      losses_R[blockIdx.x] = logf(mine.sum) + mine.top - wanted[0];
+      const float loss = logf(mine.sum) + mine.top - wanted[0];
+      losses_R[blockIdx.x] = loss;
+      scale = factors.of(blockIdx.x, loss);
       if (correct_R != nullptr) correct_R[blockIdx.x] = mine.at == target ? 1 : 0;
     }
   }
@@ -132,6 +149,10 @@ __global__ void __launch_bounds__(kThreads)
     x[0] = __expf(x[0] - top) * factor - (i == target ? scale : 0.0f);
     store_floats<1>(x, logits + i);
   }
+}
+
+const float* from(const ConstView& view, std::int64_t row) {
+  return view.present() ? view.as<float>() + row : nullptr;
 }
 
 }  // namespace
@@ -183,7 +204,9 @@ void loss_head(Stream& stream, const LossHead& args) {
           reinterpret_cast<E*>(logits), stride, static_cast<std::int32_t>(V),
           args.targets_T.as<std::int32_t>() + begin, args.losses_T.as<float>() + begin,
           args.correct_T.present() ? args.correct_T.as<std::int32_t>() + begin : nullptr,
-          args.scale, args.dx_TD.present());
+          RowWeights{args.scale, from(args.weights_T, begin), from(args.earlier_T, begin),
+                     args.clip},
+          args.dx_TD.present());
     });
     LS_CUDA_LAUNCHED();
     if (!args.dx_TD.present()) continue;
