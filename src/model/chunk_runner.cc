@@ -37,6 +37,8 @@ void ChunkRunner::begin_sequence(const SequenceLayout& layout, const SequenceInp
   layout_ = layout;
   input_ = input;
   scale_ = scale;
+  LS_CHECK(context_.weighted || (input.weights.empty() && input.earlier.empty()),
+           "weights, and a plan without");
   visits_chunk_ = visits_window_ = -1;
   selector_.begin_sequence(layout);
   unsettled_.clear();
@@ -264,13 +266,18 @@ void ChunkRunner::layer_forward_task(const Task& task) {
 void ChunkRunner::head(const Task& task) {
   Chunk& chunk = chunk_of(task);
   const ChunkContext ctx = context_of(chunk);
-  const HeadPass pass{ctx, context_.weights, context_.gradients, context_.numerics.head_block_rows,
-                      scale_};
-  const auto targets = input_.targets.subspan(static_cast<std::size_t>(ctx.begin),
-                                              static_cast<std::size_t>(ctx.tokens));
+  const HeadPass pass{
+      ctx,    context_.weights, context_.gradients, context_.numerics.head_block_rows,
+      scale_, context_.weighted};
+  const auto of_chunk = [&](const auto& all) {
+    return all.empty() ? all
+                       : all.subspan(static_cast<std::size_t>(ctx.begin),
+                                     static_cast<std::size_t>(ctx.tokens));
+  };
   if (unsettled_.size() == kUnsettled) settle();
   const std::size_t slot = unsettled_.size() * (losses_.size() / kUnsettled);
-  const HeadLosses host{targets, losses_.data() + slot, correct_.data() + slot};
+  const HeadLosses host{of_chunk(input_.targets), losses_.data() + slot,    correct_.data() + slot,
+                        of_chunk(input_.weights), of_chunk(input_.earlier), input_.clip};
   unsettled_.push_back(task.chunk);
   if (task.ends_chunk) {
     head_forward(pass, chunk.stream_TD, host);
@@ -287,6 +294,22 @@ void ChunkRunner::logits(std::int64_t chunk, float* host) {
   end_chunk(at);
 }
 
+double ChunkRunner::objective(std::size_t token, double loss) const {
+  if (input_.weights.empty()) return loss;
+  const auto weight = static_cast<double>(input_.weights[token]);
+  if (input_.earlier.empty()) return weight * loss;
+  const double ratio = std::exp(-loss - static_cast<double>(input_.earlier[token])),
+               bounded = std::clamp(ratio, 1.0 - static_cast<double>(input_.clip.below),
+                                    1.0 + static_cast<double>(input_.clip.above));
+  return -std::min(ratio * weight, bounded * weight);
+}
+
+void ChunkRunner::weigh(std::span<const float> weights) {
+  settle();
+  input_.weights = weights;
+  sums_ = {};
+}
+
 void ChunkRunner::settle() {
   if (unsettled_.empty()) return;
   context_.device.stream().synchronize();
@@ -300,7 +323,7 @@ void ChunkRunner::settle() {
         all_correct_[begin + t] = correct_[slot + t] != 0 ? 1 : 0;
       }
       if (input_.targets[begin + t] < 0) continue;
-      sums_.loss += static_cast<double>(losses_[slot + t]);
+      sums_.loss += objective(begin + t, static_cast<double>(losses_[slot + t]));
       if (!std::isfinite(losses_[slot + t]) &&
           (sums_.nonfinite_chunk < 0 || unsettled_[i] < sums_.nonfinite_chunk))
         sums_.nonfinite_chunk = unsettled_[i];

@@ -17,6 +17,7 @@
 #include "model/parameters.h"
 #include "model/retained_activations.h"
 #include "model/rope_on_device.h"
+#include "ops/loss_head.h"
 #include "pages/page_store.h"
 #include "schedule/numerics.h"
 #include "schedule/step_schedule.h"
@@ -32,6 +33,12 @@ struct SequenceInput {
   std::uint64_t rounding = 0;       // key of stochastic rounding: differs for every sequence of
                                     // every step (tensor/stochastic_round.h)
   bool drops = false;               // dropout of adapters is on; its key is `rounding` too
+  // Of the targets' losses, of any sign; empty: all 1. One per token.
+  std::span<const float> weights = {};
+  // log p of the targets before; with it, weights are of clipped ratios (ops/loss_head.h). One per
+  // token.
+  std::span<const float> earlier = {};
+  ops::RatioClip clip = {};
 };
 
 // The model and device of a runner. All references must outlive it.
@@ -45,6 +52,7 @@ struct RunnerContext {
   const RetainedActivations& retained;
   const PageSummaries& summaries;
   OffloadedActivations* offloaded = nullptr;  // null: none are, or shapes are being recorded
+  bool weighted = false;                      // sequences may have weights
 };
 
 class ChunkRunner {
@@ -74,7 +82,7 @@ class ChunkRunner {
   // Sums over the targets of all chunks whose loss head has run since begin_sequence. Waits for the
   // device.
   struct Sums {
-    double loss = 0;
+    double loss = 0;  // weighted
     std::int64_t targets = 0, correct = 0;
     std::int64_t nonfinite_chunk = -1;  // the sequence's first with a loss that is not finite
   };
@@ -82,6 +90,9 @@ class ChunkRunner {
     settle();
     return sums_;
   }
+  // After the losses of a scoring pass: the backward pass that follows has these weights, one per
+  // token, and the sums begin again.
+  void weigh(std::span<const float> weights);
   // Keeps every token's loss from now on, in memory proportional to the context, and whether it had
   // the largest logit; 0 where there is no target.
   void record_losses() { recording_losses_ = true; }
@@ -126,6 +137,8 @@ class ChunkRunner {
   void head(const Task& task);
   void layer_backward_task(const Task& task);
   void embed_backward(const Task& task);
+  // What a token's target adds to the loss.
+  double objective(std::size_t token, double loss) const;
   // Waits for the losses in flight and adds them up, in the order in which their heads ran.
   void settle();
 

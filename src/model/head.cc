@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "ops/linear.h"
-#include "ops/loss_head.h"
 
 namespace longstride {
 
@@ -19,6 +18,14 @@ void run_head(const HeadPass& pass, const View& x_TD, const View& dh_TD, const H
   if (!host.targets.empty())
     ctx.device.copy_from_host(targets_T.view().data(), host.targets.data(),
                               targets_T.view().bytes());
+  Lease weights_T, earlier_T;
+  if (pass.weighted) weights_T = ctx.take_f32("weights of targets", {T});
+  if (pass.weighted) earlier_T = ctx.take_f32("earlier log-probabilities", {T});
+  const auto given = [&](const Lease& lease, std::span<const float> values) {
+    if (values.empty()) return ConstView();
+    ctx.device.copy_from_host(lease.view().data(), values.data(), lease.view().bytes());
+    return ConstView(lease.view());
+  };
   const std::int64_t rows = std::min(pass.block_rows, T);
   {
     const Lease h_TD = ctx.take("normed output", x_TD.shape());
@@ -26,9 +33,19 @@ void run_head(const HeadPass& pass, const View& x_TD, const View& dh_TD, const H
     const Lease scratch = ctx.take_f32(
         "logits",
         {ops::loss_head_scratch_elements(ctx.stream(), {rows, pass.weights.head, ctx.compute})});
-    ops::loss_head(ctx.stream(),
-                   {h_TD, pass.weights.head, targets_T, losses_T, correct_T, dh_TD,
-                    dh_TD.present() ? pass.gradients.head : View(), pass.scale, rows, scratch});
+    ops::loss_head(ctx.stream(), {.x_TD = h_TD,
+                                  .w_VD = pass.weights.head,
+                                  .targets_T = targets_T,
+                                  .losses_T = losses_T,
+                                  .correct_T = correct_T,
+                                  .dx_TD = dh_TD,
+                                  .dw_VD = dh_TD.present() ? pass.gradients.head : View(),
+                                  .scale = pass.scale,
+                                  .block_rows = rows,
+                                  .scratch = scratch,
+                                  .weights_T = given(weights_T, host.weights),
+                                  .earlier_T = given(earlier_T, host.earlier),
+                                  .clip = host.clip});
   }
   if (!host.targets.empty()) {
     ctx.device.copy_to_host_later(host.losses, losses_T.view().data(), losses_T.view().bytes());

@@ -6,6 +6,7 @@
 
 #include "model/chunk.h"
 #include "model/parameters.h"
+#include "ops/loss_head.h"
 
 namespace longstride {
 
@@ -14,7 +15,8 @@ struct HeadPass {
   const ModelParameters& weights;
   const ModelParameters& gradients;  // final_norm and head +=
   std::int64_t block_rows = 0;
-  float scale = 1.0f;  // of the losses, in the gradients
+  float scale = 1.0f;     // of the losses, in the gradients
+  bool weighted = false;  // the workspace has room for weights, given or not
 };
 
 // Host side of a chunk: targets in; losses and correct predictions out, which are valid after the
@@ -23,6 +25,8 @@ struct HeadLosses {
   std::span<const std::int32_t> targets;
   float* losses = nullptr;
   std::int32_t* correct = nullptr;
+  std::span<const float> weights = {}, earlier = {};  // of ops::LossHead; empty: none
+  ops::RatioClip clip = {};
 };
 
 // Takes the last layer's output; losses alone.

@@ -144,11 +144,12 @@ StepPlanner::StepPlanner(const Device& runs_on, const ModelConfig& config,
   plan.chunk_tokens = numerics.chunk_tokens;
   plan.page_tokens = numerics.page_tokens;
   plan.trained = trained_parts(parameters, config.layers);
+  plan.weighted = options.weighted;
   plan.schedule = schedule_options(runs_on, config, numerics, options);
   train_from(plan.trained.first_layer, plan.schedule);
   if (options.forward_only) plan.schedule = plan.schedule.without_backward();
   schedule_ = make_step_schedule(layout_, plan.schedule);
-  place_episodes(runs_on, config, parameters, numerics, options.evaluates);
+  place_episodes(runs_on, config, parameters, numerics, options);
   plan.memory.retained = plan.retained(config, shape_.dtype).bytes();
   const ActivationSpread activations = spread_activations(
       {config, shape_.dtype}, plan.longest_chunk(), plan.saved(), options.activations);
@@ -160,7 +161,7 @@ StepPlanner::StepPlanner(const Device& runs_on, const ModelConfig& config,
 
 void StepPlanner::place_episodes(const Device& runs_on, const ModelConfig& config,
                                  const std::vector<ParameterSpec>& parameters,
-                                 const NumericsRecord& numerics, bool evaluates) {
+                                 const NumericsRecord& numerics, const StepOptions& options) {
   Device& device = shapes_device(runs_on.runs_on());
   const ParameterSet weights(device, parameters, "weights"),
       gradients = ParameterSet::gradients(device, parameters);
@@ -174,7 +175,8 @@ void StepPlanner::place_episodes(const Device& runs_on, const ModelConfig& confi
                               .gradients = gradient_views,
                               .rope = rope_shapes(config),
                               .retained = retained,
-                              .summaries = summaries};
+                              .summaries = summaries,
+                              .weighted = options.weighted};
   // Only sizes matter here, so every chunk counts as full, up to the whole sequence.
   const auto full = [](SequenceLayout layout) {
     if (layout.chunks() > 1) layout.tokens = layout.chunks() * layout.chunk_tokens;
@@ -193,9 +195,11 @@ void StepPlanner::place_episodes(const Device& runs_on, const ModelConfig& confi
   };
   place_all(schedule_.episodes, layout_);
   place_all(episodes_of_shorter(layout_, without_pages_.schedule), layout_);
-  if (evaluates)
-    place_all(make_step_schedule(layout_, without_pages_.schedule.without_backward()).episodes,
-              layout_);
+  const ScheduleOptions& schedule = without_pages_.schedule;
+  if (options.evaluates)
+    place_all(make_step_schedule(layout_, schedule.without_backward()).episodes, layout_);
+  if (options.scores)
+    place_all(make_step_schedule(layout_, schedule.scoring(layout_.chunks())).episodes, layout_);
   // Sequences with fewer chunks than keep_chunks keep all of them.
   for (std::int64_t kept = 1;
        kept < std::min(layout_.chunks(), without_pages_.schedule.keep_chunks); ++kept) {

@@ -31,6 +31,8 @@ struct StepOptions {
   bool wavefront = true;  // as in ScheduleOptions
   // Sequences are only evaluated, or also: the plan then has the episodes of both.
   bool forward_only = false, evaluates = false;
+  bool scores = false;    // likewise: sequences may be scored before their backward pass
+  bool weighted = false;  // targets may have weights (SequenceInput)
 };
 
 // The retention within an episode where gate and up are recomputed: less workspace, more
@@ -77,6 +79,7 @@ struct StepPlan {
   ActivationCapacity activations;
   StepMemory memory;
   TrainedParts trained;
+  bool weighted = false;
 
   SequenceLayout layout() const { return {max_tokens, chunk_tokens, page_tokens, {0}}; }
   RetainedLayout retained(const ModelConfig& config, DType compute) const;
@@ -110,7 +113,7 @@ class StepPlanner {
  private:
   void place_episodes(const Device& runs_on, const ModelConfig& config,
                       const std::vector<ParameterSpec>& parameters, const NumericsRecord& numerics,
-                      bool evaluates);
+                      const StepOptions& options);
 
   StepPlan without_pages_;
   SequenceLayout layout_;

@@ -219,6 +219,7 @@ OrderedJson to_json(const StepPlan& plan) {
           {"memory", memory},
           {"trained_layers", plan.trained.layers},
           {"trained_head", plan.trained.head},
+          {"weighted", plan.weighted},
           {"episodes", episodes}};
 }
 
@@ -241,6 +242,7 @@ StepPlan step_plan_from_json(const Json& json, const std::string& where) {
     memory_fields(plan.memory, reading(json.at("memory")));
     json.at("trained_layers").get_to(plan.trained.layers);
     json.at("trained_head").get_to(plan.trained.head);
+    plan.weighted = json.value("weighted", false);
     plan.trained.first_layer = plan.schedule.first_trained_layer;
     for (const Json& episode : json.at("episodes")) plan.episodes.insert(episode_from(episode));
     return plan;

@@ -26,6 +26,7 @@ class Builder {
     result_.packed = options_.packed;
     result_.sparse = options_.sparse.any();
     if (options_.forward_only) return build_forward_only();
+    if (options_.scores) return build_scoring();
     for (std::int64_t c = 0; c < recomputed;) {
       const bool pair = options_.wavefront && options_.sparse.any() && c + 1 < recomputed;
       begin(pair ? EpisodeKind::kWavefront : EpisodeKind::kForward, pair ? 2 : 1);
@@ -39,22 +40,36 @@ class Builder {
     for (std::int64_t c = recomputed; c < chunks; ++c) forward_kept(c);
     for (std::int64_t c = chunks - 1; c >= recomputed; --c)
       backward(c, std::vector(static_cast<std::size_t>(layers_), options_.within_episode));
-    for (std::int64_t c = recomputed - 1; c >= 0; --c) {
+    recompute_down_from(recomputed - 1);
+    return std::move(result_);
+  }
+
+  StepSchedule build_scoring() {
+    forward_to_losses();
+    recompute_down_from(layout_.chunks() - 1);
+    return std::move(result_);
+  }
+
+  void forward_to_losses() {
+    for (std::int64_t c = 0; c < layout_.chunks(); ++c) {
+      begin(EpisodeKind::kForward, 1);
+      forward(c);
+      add(TaskKind::kHead, c).ends_chunk = true;
+    }
+  }
+
+  void recompute_down_from(std::int64_t chunk) {
+    for (std::int64_t c = chunk; c >= 0; --c) {
       begin(EpisodeKind::kRecompute, 1);
       backward(c, recompute(c));
       fetch_saved(c);
     }
     LS_CHECK(kv_pages_ == 0 && gradient_pages_ == 0, "{} KV and {} gradient pages left over",
              kv_pages_, gradient_pages_);
-    return std::move(result_);
   }
 
   StepSchedule build_forward_only() {
-    for (std::int64_t c = 0; c < layout_.chunks(); ++c) {
-      begin(EpisodeKind::kForward, 1);
-      forward(c);
-      add(TaskKind::kHead, c).ends_chunk = true;
-    }
+    forward_to_losses();
     for (std::int64_t c = layout_.chunks() - 1; c >= 0; --c) release_below(c, layers_);
     LS_CHECK(kv_pages_ == 0, "{} KV pages left over", kv_pages_);
     return std::move(result_);
@@ -78,6 +93,8 @@ class Builder {
   using Segments = std::shared_ptr<const std::vector<KeySegment>>;
 
   std::int64_t first_trained() const { return options_.first_trained_layer; }
+  // Whether the first forward pass of a chunk ends with its losses.
+  bool to_losses() const { return options_.forward_only || options_.scores; }
 
   void begin(EpisodeKind kind, std::int64_t chunks) {
     result_.episodes.push_back({kind, chunks, {}});
@@ -177,10 +194,10 @@ class Builder {
                 {.retains = retained(chunk, layer),
                  .lasting = options_.retained(chunk, layer),
                  .saved = options_.saved(chunk, layer),
-                 .output = layer < layers_ - 1 || options_.forward_only,
+                 .output = layer < layers_ - 1 || to_losses(),
                  .output_lasts = input_lasts(chunk, layer + 1),
                  .append = true});
-    last().ends_chunk = layer == layers_ - 1 && !options_.forward_only;
+    last().ends_chunk = layer == layers_ - 1 && !to_losses();
   }
 
   // Two chunks, each layer of one after that of the other. A sparse layer is two tasks: one that
@@ -398,6 +415,17 @@ ScheduleOptions ScheduleOptions::without_backward() const {
   options.wavefront = false;
   options.across_episodes.clear();
   options.offloaded.clear();
+  return options;
+}
+
+ScheduleOptions ScheduleOptions::scoring(std::int64_t chunks) const {
+  ScheduleOptions options = *this;
+  options.scores = true;
+  options.wavefront = false;
+  const auto most =
+      static_cast<std::size_t>(std::max<std::int64_t>(0, chunks - keep_chunks)) * windows.size();
+  for (std::vector<Retention>* list : {&options.across_episodes, &options.offloaded})
+    list->resize(std::min(list->size(), most));
   return options;
 }
 

@@ -126,9 +126,14 @@ struct ScheduleOptions {
   // Losses alone, chunk by chunk: no backward pass, no gradient pages, nothing retained. Chunks do
   // not go in pairs.
   bool forward_only = false;
+  // The forward pass of every chunk goes to its losses, before any backward pass; then all chunks
+  // are recomputed, the last ones too. Chunks do not go in pairs.
+  bool scores = false;
 
   // The same sequence without a backward pass.
   ScheduleOptions without_backward() const;
+  // With losses first; `chunks` of the longest sequence. Its last ones retain nothing.
+  ScheduleOptions scoring(std::int64_t chunks) const;
 
   Retention retained(std::int64_t chunk, std::int64_t layer) const;
   Retention saved(std::int64_t chunk, std::int64_t layer) const;

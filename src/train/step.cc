@@ -135,7 +135,8 @@ StepRunner::StepRunner(const ModelConfig& config, const ParameterSet& weights,
                                                         .rope = rope_->views(),
                                                         .retained = retained_,
                                                         .summaries = summaries_,
-                                                        .offloaded = offloaded_.get()},
+                                                        .offloaded = offloaded_.get(),
+                                                        .weighted = plan_.weighted},
                                           workspace_, *store_);
   runner_->reserve(plan_.layout());
 }
@@ -198,10 +199,18 @@ SequenceResult StepRunner::evaluate(const SequenceInput& input,
   return run_tasks(input, 1.0, plan_.schedule.without_backward(), should_stop, on_progress);
 }
 
+SequenceResult StepRunner::run_scored(const SequenceInput& input, const WeightsOf& weights_of,
+                                      double scale, const std::function<bool()>& should_stop,
+                                      const OnSequenceProgress& on_progress) {
+  return run_tasks(input, scale, plan_.schedule.scoring(plan_.layout().chunks()), should_stop,
+                   on_progress, weights_of);
+}
+
 SequenceResult StepRunner::run_tasks(const SequenceInput& input, double scale,
                                      const ScheduleOptions& options,
                                      const std::function<bool()>& should_stop,
-                                     const OnSequenceProgress& on_progress) {
+                                     const OnSequenceProgress& on_progress,
+                                     const WeightsOf& weights_of) {
   const SequenceLayout layout{static_cast<std::int64_t>(input.tokens.size()),
                               numerics_.chunk_tokens,
                               numerics_.page_tokens,
@@ -222,14 +231,20 @@ SequenceResult StepRunner::run_tasks(const SequenceInput& input, double scale,
   const StepWork work(config_, numerics_, layout, plan_.trained);
   const double all_work = on_progress ? work.flops(schedule) : 1.0;
   double done = 0;
+  bool scored = false;
   try {
     for (const Episode& episode : schedule.episodes) {
       trace.enter(episode);
+      if (options.scores && !scored && episode.kind == EpisodeKind::kRecompute) {
+        scored = true;
+        runner_->sums();  // waits for the losses
+        runner_->weigh(weights_of(runner_->losses()));
+      }
       const PlacedEpisode& placed = plan_.placed(episode);
       workspace_.start_replay(arena_->data(), placed.trace, placed.placement.offsets);
       for (const Task& task : episode.tasks) {
         if (should_stop && should_stop()) throw Interrupted("stopped between two tasks");
-        const bool backward = is_backward(task.kind) && !options.forward_only,
+        const bool backward = is_backward(task.kind) && !task.ends_chunk,
                    recompute = !backward && episode.kind == EpisodeKind::kRecompute;
         clock.enter(backward    ? result.seconds.backward
                     : recompute ? result.seconds.recompute

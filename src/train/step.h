@@ -83,6 +83,15 @@ class StepRunner {
                           const std::function<bool()>& should_stop = nullptr,
                           const OnSequenceProgress& on_progress = nullptr);
 
+  // The losses of one sequence first, then its backward pass with the weights that `weights_of`
+  // returns for them, one per token, which stay valid until it is called again; the forward pass is
+  // not repeated, but for what is recomputed anyway. For plans with StepOptions::scores. The
+  // result's loss is weighted.
+  using WeightsOf = std::function<std::span<const float>(std::span<const float> losses)>;
+  SequenceResult run_scored(const SequenceInput& input, const WeightsOf& weights_of, double scale,
+                            const std::function<bool()>& should_stop = nullptr,
+                            const OnSequenceProgress& on_progress = nullptr);
+
   // Measures, on a short sequence of noise, the kernels that the device can choose among and the
   // record does not name yet, and caches the choices for other runs (train/kernel_cache.h). Returns
   // all choices, for the record. Zeroes the gradients. Polls should_stop as run() does; if stopped,
@@ -103,7 +112,8 @@ class StepRunner {
  private:
   SequenceResult run_tasks(const SequenceInput& input, double scale, const ScheduleOptions& options,
                            const std::function<bool()>& should_stop,
-                           const OnSequenceProgress& on_progress);
+                           const OnSequenceProgress& on_progress,
+                           const WeightsOf& weights_of = nullptr);
   MovedBytes moved() const;
   OffloadTimes take_times();
 
