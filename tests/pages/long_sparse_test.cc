@@ -33,8 +33,9 @@ PageSet random_union(Random& random, std::int64_t earlier, std::int64_t count, P
 }
 
 TEST(LongSparse, AccountsOfSelectedPagesAreQuick) {
-  constexpr std::int64_t kLayers = 7, kTokens = 1 << 18, kChunk = 4096, kPage = 128, kUnion = 512;
-  const SequenceLayout layout{kTokens, kChunk, kPage, {0}};
+  constexpr std::int64_t kLayers = 7, kTokens = 1 << 18, kChunkTokens = 4096, kPage = 128,
+                         kUnion = 512;
+  const SequenceLayout layout{kTokens, kChunkTokens, kPage, {0}};
   const StepSchedule schedule = make_step_schedule(
       layout, {.windows = std::vector<std::int64_t>(kLayers, 0),
                .sparse = {{.union_pages = kUnion}, std::vector<std::int64_t>(kLayers, 64)}});
