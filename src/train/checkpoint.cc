@@ -68,19 +68,23 @@ void check_complete(const fs::path& directory, const std::vector<WrittenFile>& f
 
 }  // namespace
 
+std::vector<WrittenFile> write_weights(const fs::path& directory, const AdapterConfig* adapter,
+                                       const ModelConfig& config, const CheckpointTensors& tensors,
+                                       std::span<const SideFile> side_files) {
+  if (adapter == nullptr)
+    return write_model_directory(directory, config, tensors.weights, side_files);
+  return write_adapter_directory(
+      directory, *adapter,
+      adapter->tie_weights ? with_tied_head(tensors.weights) : tensors.weights);
+}
+
 fs::path save_checkpoint(const fs::path& root, const CheckpointContents& contents) {
   make_writable_directory(root);
   const TrainState& state = contents.state;
   fs::path target = root / fmt::format("step-{}", state.step);
   DirectoryWriter writer(target);
-  std::vector<WrittenFile> files =
-      contents.adapter != nullptr
-          ? write_adapter_directory(writer.path(), *contents.adapter,
-                                    contents.adapter->tie_weights
-                                        ? with_tied_head(contents.tensors.weights)
-                                        : contents.tensors.weights)
-          : write_model_directory(writer.path(), contents.config, contents.tensors.weights,
-                                  contents.side_files);
+  std::vector<WrittenFile> files = write_weights(writer.path(), contents.adapter, contents.config,
+                                                 contents.tensors, contents.side_files);
   const fs::path state_directory = writer.path() / kStateDirectory;
   // Does not create parents: if they are gone, so are the weights.
   std::error_code failed;

@@ -26,6 +26,13 @@ struct CheckpointContents {
   const AdapterConfig* adapter = nullptr;  // set: a PEFT directory is written, not a model
 };
 
+// Writes what a save has besides its state into the existing `directory`: a model, or with
+// `adapter` a PEFT directory. Returns every file written.
+std::vector<WrittenFile> write_weights(const std::filesystem::path& directory,
+                                       const AdapterConfig* adapter, const ModelConfig& config,
+                                       const CheckpointTensors& tensors,
+                                       std::span<const SideFile> side_files);
+
 // Writes `root`/step-N. Never changes earlier saves. Throws Error, also if the weights or the
 // optimizer's state are not finite.
 std::filesystem::path save_checkpoint(const std::filesystem::path& root,

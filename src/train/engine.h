@@ -57,8 +57,16 @@ class Engine {
   }
   // Losses alone, as StepRunner::evaluate.
   SequenceResult evaluate(const SequenceInput& input,
-                          const std::function<bool()>& should_stop = nullptr) {
-    return runner_->evaluate(input, should_stop);
+                          const std::function<bool()>& should_stop = nullptr,
+                          const OnSequenceProgress& on_progress = nullptr) {
+    return runner_->evaluate(input, should_stop, on_progress);
+  }
+  // Losses first, as StepRunner::run_scored.
+  SequenceResult backward_scored(const SequenceInput& input,
+                                 const StepRunner::WeightsOf& weights_of, double scale,
+                                 const std::function<bool()>& should_stop = nullptr,
+                                 const OnSequenceProgress& on_progress = nullptr) {
+    return runner_->run_scored(input, weights_of, scale, should_stop, on_progress);
   }
   // From now on runner().losses() holds every token's loss of the last sequence.
   void record_losses() { runner_->record_losses(); }

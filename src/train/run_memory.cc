@@ -100,7 +100,9 @@ StepOptions step_options(const RunPlan& plan) {
           .keep_chunks = training.keep_chunks,
           .within_episode = within_episode(training.rebuild_feed_forward),
           .packed = plan.packed,
-          .evaluates = plan.eval_samples != nullptr};
+          .evaluates = plan.eval_samples != nullptr || plan.interactive,
+          .scores = plan.interactive,
+          .weighted = plan.interactive};
 }
 
 StatePlace first_place(const std::string& wanted) {
