@@ -1,15 +1,19 @@
-"""longstride: language models trained on contexts of millions of tokens, on one device."""
+"""longstride: language models trained on contexts of millions of tokens, on one device.
+
+    engine = longstride.Engine("model", context="128K", lora={"rank": 16})   # a loop of one's own
+    longstride.train("run.toml")                                             # or a whole run
+"""
+import importlib
+
 from .errors import Error, InternalError
 
-__all__ = ["Engine", "Result", "Error", "InternalError", "__version__"]
+__all__ = ["Engine", "Result", "train", "plan", "Error", "InternalError", "__version__"]
+
+# Loaded when they are used, so that an import is quick.
+LATER = {"Engine": "engine", "Result": "engine", "train": "run", "plan": "run", "__version__": "_core"}
 
 
 def __getattr__(name):
-    # The engine is loaded when it is used, so that an import is quick.
-    if name in ("Engine", "Result"):
-        from . import engine
-        return getattr(engine, name)
-    if name == "__version__":
-        from . import _core
-        return _core.__version__
+    if name in LATER:
+        return getattr(importlib.import_module(f"longstride.{LATER[name]}"), name)
     raise AttributeError(f"module 'longstride' has no attribute {name!r}")

@@ -10,7 +10,9 @@ import os
 import numpy
 
 from . import _core
+from . import messages  # noqa: F401  (messages go through logging)
 from .errors import Error
+from .settings import section, text_of
 
 # Keyword arguments that are not sections, and the settings they are.
 KEYS = {"context": "training.context", "chunk": "training.chunk", "page": "training.page", "seed": "training.seed",
@@ -28,16 +30,6 @@ class Result:
         return f"Result(loss={self.loss:.6g}, targets={self.targets})"
 
 
-def text_of(value):
-    """A setting as TOML: strings stay as they are, the program quotes them itself."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join('"' + str(v).replace('"', '\\"') + '"' if isinstance(v, str) else text_of(v)
-                               for v in value) + "]"
-    return str(value)
-
-
 def settings_of(model, preset, arguments):
     """The settings of `longstride train`, as `section.key=value`."""
     if (model is None) == (preset is None):
@@ -52,7 +44,7 @@ def settings_of(model, preset, arguments):
         elif name in ("model", "lora", "memory", "optimizer", "numerics", "attention"):
             if not isinstance(value, dict):
                 raise Error(f"{name} is {value!r}", f"give a dict of the settings of [{name}]")
-            settings += [f"{name}.{key}={text_of(v)}" for key, v in value.items() if v is not None]
+            settings += section(name, value)
         else:
             known = sorted([*KEYS, "lora", "memory", "optimizer", "numerics", "attention", "model_settings", "preset"])
             raise Error(f"Engine has no argument {name}", f"the arguments are {', '.join(known)}")

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <optional>
 
+#include "api/record.h"
 #include "base/log.h"
 #include "base/sizes.h"
 #include "base/thread_pool.h"
-#include "cli/record.h"
 #include "observe/flops.h"
 #include "plan/allocator_model.h"
 #include "plan/step_cost.h"
@@ -38,7 +38,7 @@ double recomputed_flops(const ModelConfig& config, const StepPlan& plan,
       plan.chunk_tokens;
   ModelConfig layers = config;
   layers.vocabulary = 0;  // no head
-  return flops_of(layers, sparse_of(plan), document_lengths(best.documents, recomputed)) / 3;
+  return api::flops_of(layers, sparse_of(plan), document_lengths(best.documents, recomputed)) / 3;
 }
 
 struct Rates {
@@ -46,8 +46,8 @@ struct Rates {
 };
 
 Rates rates_of(const Engine& engine, const StepBenchResult& best) {
-  const double model = flops_of(engine.config(), sparse_of(engine.runner().plan()),
-                                document_lengths(best.documents, best.context));
+  const double model = api::flops_of(engine.config(), sparse_of(engine.runner().plan()),
+                                     document_lengths(best.documents, best.context));
   const double recomputed = std::max(
       0.0, recomputed_flops(engine.config(), engine.runner().plan(), best) - best.saved_flops);
   return {model / best.total * 1e-12, (model + recomputed) / best.total * 1e-12};

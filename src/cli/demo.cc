@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "api/record_sink.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/random.h"
@@ -97,7 +98,7 @@ class RecallSink final : public RunSink {
 Trained train_recall(const TrainConfig& config, const RecallTask& task, Device& device) {
   RecallSink recall(task, config.training.steps);
   Trainer trainer(plan_run(config, device), device, {&recall});
-  RecordSink records(trainer.plan(), 0, [](const std::string&) {});
+  api::RecordSink records(trainer.plan(), 0, [](const std::string&) {});
   trainer.add_sink(records);
   trainer.run({.should_stop = [&] { return recall.trained().goal.reached(); }});
   return recall.trained();

@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/sizes.h"
-#include "cli/record.h"
 #include "cli/stop_signals.h"
 
 namespace longstride::cli {
@@ -28,44 +27,6 @@ void StartTimesSink::on_start() {
   for (const StartTime& time : trainer_.start_times())
     text += fmt::format(", {} {:.1f} s", time.what, time.seconds);
   log_info("start: {}", text);
-}
-
-RecordSink::RecordSink(const RunPlan& plan, std::int64_t begin_step,
-                       std::function<void(const std::string&)> print_line)
-    : plan_(plan),
-      begin_step_(begin_step),
-      print_line_(std::move(print_line)),
-      file_(plan.config.metrics.file, begin_step) {}
-
-void RecordSink::on_step(const StepReport& report) {
-  StepRecord record = make_record(report, plan_);
-  record.elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
-  record.seconds_left = record.elapsed / static_cast<double>(report.step - begin_step_) *
-                        static_cast<double>(report.total_steps - report.step);
-  write(record, record.step);
-  print_line_(format_step_line(record));
-}
-
-void RecordSink::on_eval(const EvalReport& report) {
-  OrderedJson line = {{"time", timestamp()}, {"kind", "eval"}, {"step", report.step}};
-  line.update(to_json(report.evaluation));
-  line["seconds"] = report.seconds;
-  write(line, report.step);
-  const TargetSums& all = report.evaluation.all();
-  print_line_(fmt::format("eval after step {}  loss {:.4f}  accuracy {:.2f}%  {} targets  {:.3g} s",
-                          report.step, all.mean_loss(), 100 * all.accuracy(), all.targets,
-                          report.seconds));
-}
-
-template <class Line>
-void RecordSink::write(const Line& line, std::int64_t step) {
-  try {
-    file_.append(line);
-    failing_ = false;
-  } catch (const Error& e) {
-    if (!failing_) log_warning("{}; the run goes on, and step {} has no line", e.what(), step);
-    failing_ = true;
-  }
 }
 
 void PlannedSink::on_step(const StepReport& report) {

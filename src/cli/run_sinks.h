@@ -1,14 +1,12 @@
-// The sinks of `train`: the console, the metrics file, the trace. Not thread-safe: the thread that
-// runs the steps owns them.
+// The sinks of `train`, beside that of the metrics file (api/record_sink.h): the console, the
+// trace. Not thread-safe: the thread that runs the steps owns them.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
 
-#include "observe/metrics_file.h"
 #include "observe/run_console.h"
 #include "observe/tracer.h"
 #include "train/trainer.h"
@@ -46,31 +44,6 @@ class StartTimesSink final : public RunSink {
  private:
   const Trainer& trainer_;
   double plan_s_;
-};
-
-// Writes a metrics line for every step and prints one on the console. A failed write of metrics
-// does not end the run.
-class RecordSink final : public RunSink {
- public:
-  // `plan` must outlive it. Drops metrics after `begin_step`. Throws Error if the file cannot be
-  // written at all.
-  RecordSink(const RunPlan& plan, std::int64_t begin_step,
-             std::function<void(const std::string&)> print_line);
-  void on_start() override { begin_ = std::chrono::steady_clock::now(); }
-  void on_step(const StepReport& report) override;
-  void on_eval(const EvalReport& report) override;
-
- private:
-  // A failed write does not end the run.
-  template <class Line>
-  void write(const Line& line, std::int64_t step);
-
-  const RunPlan& plan_;
-  std::int64_t begin_step_;
-  std::function<void(const std::string&)> print_line_;
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-  MetricsFile file_;
-  bool failing_ = false;  // so that the warning appears once
 };
 
 // Says at the end how the run went, beside how it was planned.

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "api/record_sink.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
@@ -94,7 +95,7 @@ int run_training(const Options& options, RunPlan planned, Device& device, const 
   if (tracer && begin_step >= steps)
     log_warning("trace: no step is left to run, so {} is not written", options.trace);
   StartTimesSink start_times(trainer, planning.seconds);
-  RecordSink records(trainer.plan(), begin_step, console.lines());
+  api::RecordSink records(trainer.plan(), begin_step, console.lines());
   std::optional<TraceSink> trace;
   trainer.add_sink(start_times);
   if (tracer) {

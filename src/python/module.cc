@@ -9,7 +9,10 @@
 #include <memory>
 
 #include "api/session.h"
+#include "api/train_run.h"
 #include "base/error.h"
+#include "base/json.h"
+#include "base/log.h"
 
 namespace nb = nanobind;
 
@@ -163,6 +166,106 @@ nb::dict views(nb::handle self, bool gradients) {
   return result;
 }
 
+nb::object to_python(const OrderedJson& json) {
+  return nb::module_::import_("json").attr("loads")(dump_json(json));
+}
+
+// Calls a Python function from the thread that trains. What it raises waits until the run has
+// ended: C++ in between saves first.
+class Callbacks {
+ public:
+  explicit Callbacks(nb::object receiver) : receiver_(std::move(receiver)) {}
+
+  template <class MakeArgument>
+  void call(const char* name, const MakeArgument& make_argument) {
+    const nb::gil_scoped_acquire held;
+    if (stopping()) return;
+    try {
+      receiver_.attr(name)(make_argument());
+    } catch (nb::python_error& e) {
+      raised_ = std::make_unique<nb::python_error>(e);
+    }
+  }
+  // Also serves signals.
+  bool should_stop() {
+    const nb::gil_scoped_acquire held;
+    if (!stopping() && PyErr_CheckSignals() != 0) raised_ = std::make_unique<nb::python_error>();
+    return stopping();
+  }
+  bool stopping() const { return raised_ != nullptr; }
+  void raise() const {
+    if (raised_) throw nb::python_error(*raised_);
+  }
+
+ private:
+  nb::object receiver_;
+  std::unique_ptr<nb::python_error> raised_;
+};
+
+// `settings` on top of the file, if one is named; `resume` is empty, "true" or a directory.
+bool train(const std::string& file, const std::vector<std::string>& settings,
+           const std::string& resume, nb::object receiver) {
+  Callbacks callbacks(std::move(receiver));
+  const auto json_to = [&](const char* name) {
+    return [&callbacks, name](const OrderedJson& json) {
+      callbacks.call(name, [&] { return to_python(json); });
+    };
+  };
+  std::int64_t step = -1, chunk = -1;
+  const api::RunListener listener{
+      .on_start = json_to("start"),
+      .on_progress =
+          [&](const StepProgress& p) {
+            if (p.step == step && p.in_sequence.chunk == chunk) return;
+            step = p.step;
+            chunk = p.in_sequence.chunk;
+            callbacks.call("progress", [&] {
+              return to_python({{"step", p.step},
+                                {"total_steps", p.total_steps},
+                                {"phase", std::string(p.in_sequence.phase)},
+                                {"chunk", p.in_sequence.chunk},
+                                {"chunks", p.in_sequence.chunks},
+                                {"done", p.done}});
+            });
+          },
+      .on_step = json_to("step"),
+      .on_eval = json_to("eval"),
+      .on_save =
+          [&](const std::filesystem::path& path) {
+            callbacks.call("save", [&] { return to_python({{"path", path.string()}}); });
+          },
+      .should_stop = [&] { return callbacks.should_stop(); }};
+  bool done = false;
+  {
+    const nb::gil_scoped_release released;
+    const TrainConfig config =
+        file.empty() ? parse_train_config("", "train", std::filesystem::current_path(), settings)
+                     : load_train_config(file, settings);
+    const ResumeChoice choice{!resume.empty(), resume == "true" ? "" : resume};
+    done = api::train(config, choice, listener);
+  }
+  callbacks.raise();
+  return done;
+}
+
+// Messages go to `receiver(level, text)`, from any thread.
+void send_messages_to(nb::object receiver) {
+  auto held = std::make_shared<nb::object>(std::move(receiver));
+  set_log_sink([held](std::string_view text) {
+    if (Py_IsInitialized() == 0) return;
+    const nb::gil_scoped_acquire lock;
+    try {
+      while (text.ends_with('\n')) text.remove_suffix(1);
+      constexpr std::string_view kWarning = "warning: ";
+      const bool warning = text.starts_with(kWarning);
+      if (warning) text.remove_prefix(kWarning.size());
+      (*held)(warning, std::string(text));
+    } catch (nb::python_error& e) {
+      e.discard_as_unraisable("longstride's messages");
+    }
+  });
+}
+
 // Raises longstride.Error for a user's mistake, InternalError for ours.
 void translate(const std::exception_ptr& thrown, void* /*unused*/) {
   const auto raise = [](const char* type, auto&&... arguments) {
@@ -257,5 +360,10 @@ NB_MODULE(_core, m) {
                    [](const api::Session& self) { return self.plan().numerics.chunk_tokens; })
       .def("weights", [](nb::handle self) { return views(self, false); })
       .def("gradients", [](nb::handle self) { return views(self, true); });
+  m.def("train", &train, nb::arg("file"), nb::arg("settings"), nb::arg("resume"),
+        nb::arg("receiver"));
+  m.def("send_messages_to", &send_messages_to, nb::arg("receiver"));
+  // Before the interpreter's end: messages of threads must not meet one that is gone.
+  m.def("stop_messages", [] { set_log_sink(nullptr); });
   m.attr("__version__") = LONGSTRIDE_VERSION;
 }

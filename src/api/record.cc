@@ -1,9 +1,9 @@
-#include "cli/record.h"
+#include "api/record.h"
 
 #include "observe/flops.h"
 #include "observe/process_memory.h"
 
-namespace longstride::cli {
+namespace longstride::api {
 
 double flops_of(const ModelConfig& config, const SparseFlops& sparse,
                 std::span<const std::int64_t> document_lengths) {
@@ -40,4 +40,4 @@ StepRecord make_record(const StepReport& report, const RunPlan& plan) {
   return record;
 }
 
-}  // namespace longstride::cli
+}  // namespace longstride::api

@@ -1,0 +1,20 @@
+"""Settings of `longstride train`, as Python values."""
+import os
+
+
+def text_of(value):
+    """A value as TOML; strings stay as they are, the program quotes them itself."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(quoted(v) if isinstance(v, (str, os.PathLike)) else text_of(v) for v in value) + "]"
+    return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+
+
+def quoted(text):
+    return '"' + os.fspath(text).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def section(name, values):
+    """`name.key=value` for all values that are given."""
+    return [f"{name}.{key}={text_of(value)}" for key, value in values.items() if value is not None]
