@@ -146,8 +146,8 @@ nb::object view_of(nb::handle session, const Device& device, const ParameterSpec
     stride *= view.shape()[d];
   }
   const int kind = device.shares_host_memory() ? nb::device::cpu::value : nb::device::cuda::value;
-  return nb::cast(nb::ndarray<>(view.data(), shape.size(), shape.data(), session, strides.data(),
-                                type, kind, 0));
+  return nb::cast(nb::ndarray<nb::array_api>(view.data(), shape.size(), shape.data(), session,
+                                             strides.data(), type, kind, 0));
 }
 
 nb::dict views(nb::handle self, bool gradients) {
