@@ -1,0 +1,71 @@
+"""Evaluation loss by position: whether tokens with more context before them are easier to predict."""
+from longstride.report.series import RUN_COLOURS, label, plain
+from longstride.report.sizes import digits, tokens_text
+
+MOST_LINES = 7
+
+
+def position_chart(runs, evaluations):
+    """Of one run: evaluations from the first (pale) to the last; of several: the last of each. Then those of `eval`."""
+    lines = []
+    if len(runs) == 1:
+        evals = [one for one in runs[0].metrics.evals if bins_of(one)]
+        chosen = chosen_evals(evals)
+        for k, one in enumerate(chosen):
+            share = (k + 1) / len(chosen)
+            lines.append((f"step {one['step']:,}", bins_of(one), "@blue", 0.2 + 0.8 * share**1.5, "solid"))
+    else:
+        for k, run in enumerate(runs):
+            evals = [one for one in run.metrics.evals if bins_of(one)]
+            if evals:
+                lines.append((f"{run.name}, step {evals[-1]['step']:,}", bins_of(evals[-1]),
+                              RUN_COLOURS[k % len(RUN_COLOURS)], 1.0, "solid"))
+    first = 1 if len(runs) == 1 else len(runs)
+    for k, (name, evaluation) in enumerate(evaluations, first):
+        if bins_of(evaluation):
+            lines.append((name, bins_of(evaluation), RUN_COLOURS[k % len(RUN_COLOURS)], 1.0, "dot"))
+    if not lines:
+        return None
+    ends = sorted({one["from"] for _, bins, *_ in lines for one in bins} |
+                  {one["to"] + 1 for _, bins, *_ in lines for one in bins})
+    ticks = [end for end in ends if len(ends) <= 12 or end.bit_length() % 2 == ends[0].bit_length() % 2]
+    return {"id": "by-position", "title": "Evaluation loss by position", "section": "Learning", "course": False,
+            "traces": [trace_of(*one) for one in lines],
+            "note": "Predictions that see so many tokens of their document; the larger a dot, the more of them.",
+            "x": {"title": "tokens seen", "type": "log", "tickvals": ticks,
+                  "ticktext": [tokens_text(tick) for tick in ticks]},
+            "y": {"title": "nats per token"}, "hovermode": "closest"}
+
+
+def bins_of(evaluation):
+    """The valid entries of by_position."""
+    bins = evaluation.get("by_position")
+    return [one for one in bins if isinstance(one, dict) and all(
+        isinstance(one.get(key), (int, float)) for key in ("from", "to", "loss")) and 0 < one["from"] <= one["to"]] \
+        if isinstance(bins, list) else []
+
+
+def chosen_evals(evals):
+    """A few evaluations, evenly spread, the first and the last among them."""
+    if len(evals) <= MOST_LINES:
+        return evals
+    return [evals[round(k * (len(evals) - 1) / (MOST_LINES - 1))] for k in range(MOST_LINES)]
+
+
+def trace_of(name, bins, colour, opacity, dash):
+    most = max((one.get("targets") or 1 for one in bins), default=1)
+    texts = []
+    for one in bins:
+        seen = tokens_text(one["from"]) if one["from"] == one["to"] else \
+            f"{tokens_text(one['from'])} to {tokens_text(one['to'] + 1)}"
+        text = f"<b>{label(name)}</b><br>{seen} tokens seen<br>loss {digits(one['loss'], 4)}"
+        if isinstance(one.get("accuracy"), (int, float)):
+            text += f"<br>accuracy {100 * one['accuracy']:.2f}%"
+        if isinstance(one.get("targets"), int):
+            text += f"<br>{one['targets']:,} targets"
+        texts.append(text)
+    sizes = [3 + 6 * ((one.get("targets") or 1) / most) ** 0.5 for one in bins]
+    return {"type": "scatter", "mode": "lines+markers", "name": label(name), "opacity": round(opacity, 2),
+            "x": plain((one["from"] * (one["to"] + 1)) ** 0.5 for one in bins), "y": plain(one["loss"] for one in bins),
+            "text": texts, "hovertemplate": "%{text}<extra></extra>", "line": {"color": colour, "width": 2, "dash": dash},
+            "marker": {"color": colour, "size": plain(sizes, 3)}}
