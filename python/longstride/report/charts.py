@@ -5,20 +5,20 @@ from longstride.report import series
 from longstride.report.needle_chart import needle_chart
 from longstride.report.position_chart import position_chart
 from longstride.report.resource_charts import memory_chart, time_chart
-from longstride.report.series import RUN_COLOURS, eval_line, line, noisy_line
+from longstride.report.series import eval_line, label, line, noisy_line
 from longstride.report.sizes import byte_unit
 from longstride.report.thin import mean
 
 
 def all_charts(runs, evaluations, maps):
-    """(charts, names of the x axes). evaluations: (name, output of eval); maps: needle maps."""
+    """(charts, names of the x axes, unit of time). evaluations: (name, output of eval); maps: needle maps."""
     courses, unit = series.courses_of(runs)
     found = [loss_chart(courses), position_chart(runs, evaluations), accuracy_chart(courses)]
     found += [needle_chart(one, number) for number, one in enumerate(maps, 1)]
     found += [rate_chart(courses), norm_chart(courses), speed_chart(courses), time_chart(courses),
               transfer_chart(courses), hidden_chart(courses), memory_chart(runs), selection_chart(courses)]
     axes = {"step": "step", "tokens": "tokens", "time": f"training time, {unit}"}
-    return [chart for chart in found if chart], axes
+    return [chart for chart in found if chart], axes, unit
 
 
 def over_steps(name, title, section, traces, courses, y, note="", **more):
@@ -29,33 +29,55 @@ def over_steps(name, title, section, traces, courses, y, note="", **more):
             "course": True, "note": note, **more}
 
 
-def colour_of(courses, k, alone="@blue"):
-    """One run is blue; several have a colour each, which repeats after eight."""
-    return alone if len(courses) == 1 else RUN_COLOURS[k % len(RUN_COLOURS)]
+# How lines tell runs apart. One run: every quantity has a name and a colour. Several: every run has a colour and one
+# entry in the legend, and a second quantity of a run is dotted.
+def first_look(course, what):
+    """(name, colour) of the main quantity."""
+    return (what, "@blue") if course.alone else (course.run.name, course.colour)
 
 
-def named(courses, course, what):
-    """A trace's name: what it shows, or of several runs the run (and what it shows, if there is more than one thing)."""
-    return what if len(courses) == 1 else f"{course.run.name}{' ' + what if what else ''}"
+def second_look(course, what):
+    """(name, colour) of the other one."""
+    return (what, "@orange") if course.alone else (f"{course.run.name}, {what}", course.colour)
+
+
+def subdued(traces, course):
+    """Traces of the second quantity, out of the legend if there are several runs: they go with their run."""
+    for trace in [] if course.alone else traces:
+        trace |= {"showlegend": False, "legendgroup": label(course.run.name)}
+        trace["line"]["dash"] = "dot"
+    return traces
+
+
+def trained_and_evaluated(courses, key, hover, scale=1):
+    """Lines of a quantity of every step, and of evaluations."""
+    traces = []
+    for course in courses:
+        metrics = course.run.metrics
+        if metrics.has(key):
+            values = metrics.column(key)
+            values = array("d", (scale * x for x in values)) if scale != 1 else values
+            traces += noisy_line(course, values, *first_look(course, "training"), hover)
+        traces += subdued(eval_line(course, key, *second_look(course, "evaluation"), hover, scale), course)
+    return traces
+
+
+def evaluated(courses):
+    """A note on how evaluations look, where the legend does not say it."""
+    several = len(courses) > 1 and any(course.run.metrics.evals for course in courses)
+    return " Dotted, with dots: evaluations." if several else ""
 
 
 def loss_chart(courses):
-    traces, smooth = [], False
-    for k, course in enumerate(courses):
-        if course.run.metrics.has("loss"):
-            hover = "%{y:.4f}"
-            found = noisy_line(course, course.run.metrics.column("loss"),
-                               "training" if len(courses) == 1 else course.run.name, colour_of(courses, k), hover)
-            traces, smooth = traces + found, smooth or len(found) > 1
-        colour = colour_of(courses, k, "@orange")
-        traces += eval_line(course, "loss", named(courses, course, "evaluation"), colour, "%{y:.4f}")
-    traces += skipped_steps(courses)
+    traces = trained_and_evaluated(courses, "loss", "%{y:.4f}")
     note = "Cross-entropy in nats, averaged over a step's targets."
-    if smooth:
+    if any(trace.get("hoverinfo") == "skip" for trace in traces):
         note += " Bold: mean over neighbouring steps."
+    note += evaluated(courses)
     if any(course.run.metrics.resumes() for course in courses):
         note += " Dotted upright lines, here and below: the run was resumed."
-    return over_steps("loss", "Loss", "Learning", traces, courses, {"title": "nats per token"}, note, wide=True, log=True)
+    return over_steps("loss", "Loss", "Learning", traces + skipped_steps(courses), courses, {"title": "nats per token"},
+                      note, wide=True, log=True)
 
 
 def skipped_steps(courses):
@@ -71,30 +93,33 @@ def skipped_steps(courses):
 
 
 def accuracy_chart(courses):
-    traces = []
-    for k, course in enumerate(courses):
-        metrics = course.run.metrics
-        if metrics.has("accuracy"):
-            values = array("d", (100 * x for x in metrics.column("accuracy")))
-            traces += noisy_line(course, values, "training" if len(courses) == 1 else course.run.name,
-                                 colour_of(courses, k), "%{y:.2f}%")
-        traces += eval_line(course, "accuracy", named(courses, course, "evaluation"),
-                            colour_of(courses, k, "@orange"), "%{y:.2f}%", 100)
-    return over_steps("accuracy", "Accuracy", "Learning", traces, courses, {"ticksuffix": "%", "rangemode": "tozero"},
-                      "Share of the targets to which the model gave the largest logit.")
+    return over_steps("accuracy", "Accuracy", "Learning",
+                      trained_and_evaluated(courses, "accuracy", "%{y:.2f}%", 100), courses,
+                      {"ticksuffix": "%", "rangemode": "tozero"},
+                      "Share of the targets to which the model gave the largest logit." + evaluated(courses))
 
 
 def simple(courses, key, what, hover, noisy=False, scale=1):
     """Lines of one quantity, one for every run that has it."""
     traces = []
-    for k, course in enumerate(courses):
+    for course in courses:
         if course.run.metrics.has(key):
             values = course.run.metrics.column(key)
-            if scale != 1:
-                values = array("d", (scale * x for x in values))
-            name = named(courses, course, "") or what
-            draw = noisy_line if noisy else lambda *a: [line(*a)]
-            traces += draw(course, values, name, colour_of(courses, k), hover)
+            values = array("d", (scale * x for x in values)) if scale != 1 else values
+            name, colour = first_look(course, what)
+            traces += noisy_line(course, values, name, colour, hover) if noisy else [line(course, values, name, colour, hover)]
+    return traces
+
+
+def pairs(courses, keys, names, hover, scale=1):
+    """Lines of two quantities of every run."""
+    traces = []
+    for course in courses:
+        for key, what, role in zip(keys, names, (first_look, second_look)):
+            if course.run.metrics.has(key):
+                values = array("d", (scale * x for x in course.run.metrics.column(key)))
+                trace = line(course, values, *role(course, what), hover)
+                traces += subdued([trace], course) if role == second_look else [trace]
     return traces
 
 
@@ -126,46 +151,41 @@ def speed_chart(courses):
 
 def transfer_chart(courses):
     """Bytes of pages that left the device in a step, and that came back; None if none did."""
-    most = max((x for course in courses for key in ("bytes_moved_in", "bytes_moved_out")
-                for x in course.run.metrics.column(key) if x == x), default=0)
-    if most <= 0:
+    keys = ("bytes_moved_in", "bytes_moved_out")
+    courses = moving(courses)
+    if not courses:
         return None
-    unit, size = byte_unit(most)
-    traces = []
-    for k, course in enumerate(courses):
-        for key, what, dash in (("bytes_moved_in", "to the device", "solid"), ("bytes_moved_out", "from it", "dot")):
-            if course.run.metrics.has(key):
-                values = array("d", (x / size for x in course.run.metrics.column(key)))
-                colour = colour_of(courses, k, "@blue" if dash == "solid" else "@orange")
-                trace = line(course, values, named(courses, course, what), colour, f"%{{y:.3~f}} {unit}")
-                trace["line"]["dash"] = "solid" if len(courses) == 1 else dash
-                traces.append(trace)
+    unit, size = byte_unit(max(x for course in courses for key in keys for x in course.run.metrics.column(key) if x == x))
+    traces = pairs(courses, keys, ("to the device", "from the device"), f"%{{y:.3~f}} {unit}", 1 / size)
+    note = "Keys, values and their gradients."
     return over_steps("transfers", "Pages moved in a step", "Speed", traces, courses,
-                      {"title": unit, "rangemode": "tozero"}, "Keys, values and their gradients, to the device and back.")
+                      {"title": unit, "rangemode": "tozero"},
+                      note if courses[0].alone else note + " Solid: to the device; dotted: from it.")
+
+
+def moving(courses):
+    """The runs that moved pages."""
+    return [course for course in courses if any(x > 0 for key in ("bytes_moved_in", "bytes_moved_out")
+                                                for x in course.run.metrics.column(key))]
 
 
 def hidden_chart(courses):
     """The share of transfers that compute hides; None where nothing is moved."""
-    moving = [course for course in courses if any(x > 0 for x in course.run.metrics.column("bytes_moved_in"))]
-    traces = simple(courses, "hidden_share", "hidden", "%{y:.1f}%", scale=100) if moving else []
+    courses = moving(courses)
+    traces = simple(courses, "hidden_share", "hidden", "%{y:.1f}%", noisy=True, scale=100)
     return over_steps("hidden", "Transfers hidden behind computing", "Speed", traces, courses,
-                      {"ticksuffix": "%"}, "100%: computing never waited for a copy or the disk.")
+                      {"ticksuffix": "%", "rangemode": "tozero"}, "100%: computing never waited for a copy or the disk.")
 
 
 def selection_chart(courses):
     """How many earlier pages the chunks of sparse layers attend to; None without such layers."""
-    traces = []
-    for k, course in enumerate(courses):
-        for key, what, dash in (("union_pages_mean", "mean", "solid"), ("union_pages_most", "most", "dot")):
-            if course.run.metrics.has(key):
-                trace = line(course, course.run.metrics.column(key), named(courses, course, what),
-                             colour_of(courses, k, "@blue" if dash == "solid" else "@orange"), "%{y:.1f} pages")
-                trace["line"]["dash"] = "solid" if len(courses) == 1 else dash
-                traces.append(trace)
-    reuse = [mean(course.run.metrics.column("selected_page_reuse")) for course in courses
-             if course.run.metrics.has("selected_page_reuse")]
+    courses = [course for course in courses if course.run.metrics.has("union_pages_mean")]
+    traces = pairs(courses, ("union_pages_mean", "union_pages_most"), ("mean", "most"), "%{y:.1f} pages")
     note = "Different earlier pages that a chunk attends to in a sparse layer."
-    if len(reuse) == 1:
-        note += f" A selected page serves {reuse[0]:.1f} pages of queries on average."
+    if courses and not courses[0].alone:
+        note += " Solid: mean; dotted: most."
+    elif courses and courses[0].run.metrics.has("selected_page_reuse"):
+        reuse = mean(courses[0].run.metrics.column("selected_page_reuse"))
+        note += f" A selected page serves {reuse:.1f} pages of queries on average."
     return over_steps("selection", "Selected pages", "Memory", traces, courses, {"title": "pages", "rangemode": "tozero"},
                       note)

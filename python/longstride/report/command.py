@@ -13,9 +13,9 @@ def main(arguments):
     options = parser().parse_args(arguments)
     runs = read_runs(options.runs)
     evaluations, maps = read_evaluations(runs, options.eval or [], options.needle)
-    charts, axes = all_charts(runs, evaluations, maps)
+    charts, axes, unit = all_charts(runs, evaluations, maps)
     out = options.out or (os.path.join(runs[0].directory, "report.html") if len(runs) == 1 else "report.html")
-    write_whole(out, render(runs, charts, axes, notes_of(runs)))
+    write_whole(out, render(runs, charts, axes, unit, notes_of(runs)))
     print(f"wrote {out}")
     return 0
 

@@ -50,7 +50,7 @@ def tiles(run):
         result.append(("Tokens per second", digits(median(metrics.column("tokens_per_s"))),
                        detail + (f", {100 * mfu:.0f}% of the peak" if mfu == mfu else "")))
     if metrics.has("seconds"):
-        result.append(("Step", duration_text(median(metrics.column("seconds"))), "median"))
+        result.append(("Time of a step", duration_text(median(metrics.column("seconds"))), "median"))
     if metrics.memory:
         tiers = tiers_of(metrics.memory[-1][1])
         limit = metrics.memory[-1][1].get("bytes_limit", 0)
@@ -119,7 +119,7 @@ def attention_text(run):
         return ", ".join(layers) if isinstance(layers, list) else str(layers)
     if kind == "sparse":
         return f"sparse, {run.setting('attention', 'budget')} pages for a page of queries"
-    return "as the model has it" if kind else ""
+    return ""  # the model's own
 
 
 def plan_text(run):

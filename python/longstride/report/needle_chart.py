@@ -11,7 +11,7 @@ def needle_chart(needles, number):
     for row, depth in enumerate(needles.depths):
         cells = [needles.cells.get((row, column)) for column in range(len(needles.lengths))]
         z.append([None if cell is None else round(100 * cell.found / cell.documents, 2) for cell in cells])
-        texts.append(["" if cell is None else f"{100 * cell.found / cell.documents:.0f}" for cell in cells])
+        texts.append(["" if cell is None else f"{100 * cell.found / cell.documents:.0f}%" for cell in cells])
         hovers.append(["" if cell is None else hover_text(length, depth, cell)
                        for length, cell in zip(needles.lengths, cells)])
     trace = {"type": "heatmap", "x": needles.lengths, "y": needles.depths, "z": z, "customdata": hovers,
@@ -19,7 +19,7 @@ def needle_chart(needles, number):
              "hovertemplate": "%{customdata}<extra></extra>",
              "colorbar": {"ticksuffix": "%", "thickness": 10, "outlinewidth": 0, "tickvals": [0, 50, 100]}}
     if len(needles.lengths) * len(needles.depths) <= MOST_WRITTEN:
-        trace |= {"text": texts, "texttemplate": "%{text}"}
+        trace |= {"text": texts, "texttemplate": "%{text}", "showscale": False}
     share = 100 * needles.found / needles.documents if needles.documents else 0
     return {"id": f"needle-{number}", "title": f"Needle map: {needles.name}", "section": "Needles", "course": False,
             "traces": [trace], "wide": True, "rows": len(needles.depths), "hovermode": "closest",

@@ -19,14 +19,13 @@
       const [name, alpha] = value.slice(1).split(":");
       return alpha ? faded(colour(name), alpha) : colour(name);
     }
-    if (Array.isArray(value)) return typeof value[0] === "object" || typeof value[0] === "string" ? value.map(themed) : value;
     if (value && typeof value === "object")
       return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, themed(inner)]));
     return value;
   }
 
   function traceOf(source) {
-    const { xs, scale, ...rest } = source;
+    const { xs, scale, caption, ...rest } = source;
     // Text may begin with "@" too: only what is drawn in colours is looked up.
     const trace = { ...rest };
     for (const key of ["line", "marker", "fillcolor"]) if (key in trace) trace[key] = themed(trace[key]);
@@ -34,7 +33,6 @@
     if (scale === "found") {
       trace.colorscale = [[0, colour("low")], [1, colour("good")]];
       trace.colorbar = { ...trace.colorbar, tickfont: { color: colour("soft") } };
-      if (narrow.matches) trace.showscale = false;
     }
     return trace;
   }
@@ -42,7 +40,7 @@
   function axis(options = {}) {
     const { title, reversed, ...rest } = options;
     const result = {
-      automargin: true, gridcolor: colour("grid"), linecolor: colour("line"), zeroline: false, fixedrange: coarse.matches,
+      automargin: true, gridcolor: colour("grid"), linecolor: colour("line"), zeroline: false, ticks: "", fixedrange: coarse.matches,
       tickfont: { color: colour("soft"), size: narrow.matches ? 11 : 12 }, ...rest,
     };
     if (title) result.title = { text: title, font: { color: colour("soft"), size: 12 }, standoff: 8 };
@@ -51,19 +49,19 @@
   }
 
   function heightOf(chart) {
-    if (chart.bars) return 110 + 40 * chart.rows + (narrow.matches ? 50 : 0);
+    if (chart.bars) return 64 + 42 * chart.rows;
     if (chart.rows) return Math.min(560, 110 + Math.max(150, 30 * chart.rows));
-    return narrow.matches ? 260 : chart.wide ? 350 : 280;
+    return narrow.matches ? 230 : chart.wide ? 330 : 250;
   }
 
   function layoutOf(chart) {
     const x = axis(chart.course ? { title: report.axes[over] } : chart.x);
     if (chart.course) {
       x.showgrid = false;
-      x.hoverformat = over === "step" ? ",d" : over === "tokens" ? ".4~s" : ".4~g";
       x.tickformat = over === "step" ? ",~d" : over === "tokens" ? "~s" : "";
       if (over !== "time") x.rangemode = "tozero";
-      x.unifiedhovertitle = { text: `<b>${over === "time" ? "" : over + " "}%{x}</b>` };
+      const titles = { step: "step %{x:,d}", tokens: "%{x:.4~s} tokens", time: `%{x:.4~g} ${report.unit}` };
+      x.unifiedhovertitle = { text: `<b>${titles[over]}</b>` };
     } else if (chart.x && chart.x.type === "log") {
       x.tickvals = chart.x.tickvals;
       x.showgrid = false;
@@ -73,35 +71,58 @@
     if (chart.bars || (chart.y && chart.y.type === "category")) y.showgrid = false;
     if (chart.x && chart.x.type === "category") x.showgrid = false;
     if (logged.has(chart.id)) { y.type = "log"; y.dtick = "D2"; delete y.rangemode; }
+    const family = getComputedStyle(document.body).fontFamily;
     const shapes = [];
     for (const mark of chart.marks || [])
       for (const at of mark[over])
-        shapes.push({ type: "line", x0: at, x1: at, yref: "paper", y0: 0, y1: 1, line: { color: colour("faint"), width: 1, dash: "dot" } });
+        shapes.push({ type: "line", x0: at, x1: at, yref: "paper", y0: 0, y1: 1, line: { color: themed(mark.color), width: 1, dash: "dot" } });
     if (chart.level)
       shapes.push({ type: "line", xref: "paper", x0: 0, x1: 1, y0: chart.level, y1: chart.level, line: { color: colour("rose"), width: 1, dash: "dash" } });
-    const named = chart.traces.filter((trace) => trace.name && trace.showlegend !== false);
     return {
       height: heightOf(chart), margin: { l: 8, r: 10, t: 10, b: 8 }, shapes, barmode: "stack", bargap: 0.35,
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-      font: { family: getComputedStyle(document.body).fontFamily, color: colour("ink"), size: 12 },
+      font: { family, color: colour("ink"), size: 12 },
       xaxis: x, yaxis: y, yaxis2: { overlaying: "y", range: [-0.03, 1], visible: false, fixedrange: true },
       hovermode: chart.hovermode || "x unified", dragmode: coarse.matches ? false : "zoom",
-      hoverlabel: { bgcolor: colour("card"), bordercolor: colour("line"), font: { color: colour("ink"), size: 12 }, namelength: 40, align: "left" },
-      showlegend: named.length > 1,
-      legend: {
-        orientation: "h", x: 0, xanchor: "left", y: 1.02, yanchor: "bottom", traceorder: "normal",
-        font: { color: colour("soft"), size: 12 }, bgcolor: "rgba(0,0,0,0)", itemwidth: 30,
-      },
+      hoverlabel: { bgcolor: colour("card"), bordercolor: colour("line"), font: { family, color: colour("ink"), size: 12 }, namelength: 40, align: "left" },
+      showlegend: false,
     };
   }
 
-  const settings = { responsive: true, displaylogo: false, displayModeBar: false, doubleClick: "reset" };
+  const settings = { responsive: true, displaylogo: false, displayModeBar: false, doubleClick: "reset+autosize" };
 
   function draw(chart) {
     const place = document.getElementById("plot-" + chart.id);
     return Plotly.react(place, chart.traces.map(traceOf), layoutOf(chart), settings).then(() => {
       place.dataset.drawn = over;
     });
+  }
+
+  // A legend of buttons above the plot: it takes no room from the plot, and wraps. A button hides its group of traces.
+  function legend(chart) {
+    const named = chart.traces.filter((trace) => trace.name && trace.showlegend !== false);
+    const place = document.querySelector(`[data-legend="${chart.id}"]`);
+    if (named.length < 2 && report.runs === 1) return;
+    for (const trace of named) {
+      const button = document.createElement("button");
+      const sign = document.createElement("i");
+      const look = trace.line || trace.marker;
+      sign.style.setProperty("--sign", `var(--${look.color.slice(1)})`);
+      sign.style.opacity = trace.opacity || 1;
+      sign.className = trace.stackgroup || trace.type === "bar" ? "area" : look.dash && look.dash !== "solid" ? "dots" : "";
+      const name = document.createElement("span");
+      name.innerHTML = trace.caption || trace.name;  // escaped by the report
+      button.append(sign, name);
+      button.setAttribute("aria-pressed", "true");
+      button.addEventListener("click", () => {
+        const shown = button.getAttribute("aria-pressed") !== "true";
+        button.setAttribute("aria-pressed", String(shown));
+        for (const other of chart.traces)
+          if (other === trace || (trace.legendgroup && other.legendgroup === trace.legendgroup)) other.visible = shown;
+        draw(chart);
+      });
+      place.append(button);
+    }
   }
   function drawAll() {
     return Promise.all(report.charts.map(draw)).then(() => { root.dataset.drawn = "all"; });
@@ -137,5 +158,6 @@
   dark.addEventListener("change", () => { nameTheme(); drawAll(); });
   narrow.addEventListener("change", drawAll);
   nameTheme();
+  report.charts.forEach(legend);
   drawAll();
 })();

@@ -23,9 +23,9 @@ def part(name):
     return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
-def render(runs, charts, axes, notes):
+def render(runs, charts, axes, unit, notes):
     """The text of the page."""
-    data = json.dumps({"charts": charts, "axes": axes}, separators=(",", ":"), allow_nan=False)
+    data = json.dumps({"charts": charts, "axes": axes, "unit": unit, "runs": len(runs)}, separators=(",", ":"), allow_nan=False)
     values = {
         "title": escape(" · ".join(run.name for run in runs)),
         "css": part("page.css"),
@@ -100,7 +100,7 @@ def card(chart, place):
     log = f'<button data-log="{chart["id"]}" aria-pressed="false">log</button>' if chart.get("log") else ""
     note = f"<p>{escape(chart['note'], quote=False)}</p>" if chart.get("note") else ""
     return (f'<section class="{place}"><header><h3>{escape(chart["title"])}</h3>{log}</header>{note}'
-            f'<div class="plot" id="plot-{chart["id"]}"></div></section>')
+            f'<div class="legend" data-legend="{chart["id"]}"></div><div class="plot" id="plot-{chart["id"]}"></div></section>')
 
 
 def settings(run, alone):

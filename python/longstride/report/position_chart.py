@@ -29,12 +29,32 @@ def position_chart(runs, evaluations):
     ends = sorted({one["from"] for _, bins, *_ in lines for one in bins} |
                   {one["to"] + 1 for _, bins, *_ in lines for one in bins})
     ticks = [end for end in ends if len(ends) <= 12 or end.bit_length() % 2 == ends[0].bit_length() % 2]
+    note = "Predictions that see so many tokens of their document; the larger a dot, the more of them."
+    y, cut = {"title": "nats per token"}, frame([bins for _, bins, *_ in lines])
+    if cut:
+        y["range"] = cut
+        note += " Some with few targets lie outside the frame: double-click shows them."
     return {"id": "by-position", "title": "Evaluation loss by position", "section": "Learning", "course": False,
             "traces": [trace_of(*one) for one in lines],
-            "note": "Predictions that see so many tokens of their document; the larger a dot, the more of them.",
+            "note": note, "y": y, "hovermode": "closest",
             "x": {"title": "tokens seen", "type": "log", "tickvals": ticks,
-                  "ticktext": [tokens_text(tick) for tick in ticks]},
-            "y": {"title": "nats per token"}, "hovermode": "closest"}
+                  "ticktext": [tokens_text(tick) for tick in ticks]}}
+
+
+def frame(all_bins):
+    """The range of the losses of bins that hold at least 1/500 of their evaluation's targets: a bin of three targets
+    would else decide how everything is drawn. None if the others are not far outside."""
+    every, large = [], []
+    for bins in all_bins:
+        total = sum(one.get("targets") or 0 for one in bins)
+        every += [one["loss"] for one in bins]
+        large += [one["loss"] for one in bins if (one.get("targets") or 0) * 500 >= total]
+    if not large:
+        return None
+    room = max(0.5 * (max(large) - min(large)), 0.15 * abs(max(large)))
+    if max(every) <= max(large) + 2 * room:
+        return None
+    return [round(max(min(every), min(large) - room), 4), round(max(large) + room, 4)]
 
 
 def bins_of(evaluation):

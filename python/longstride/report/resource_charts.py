@@ -26,7 +26,7 @@ def parts_of(metrics):
 
     everything = (0, len(metrics))
     shown = {name: part for name, part in parts.items() if part(*everything) > 0}
-    return shown | ({"other": rest} if rest(*everything) > 0.001 * mean(total) else {})
+    return shown | ({"other": rest} if rest(*everything) > 0.005 * mean(total) else {})
 
 
 def part_colour(name, k):
@@ -51,7 +51,8 @@ def areas(course, parts):
     traces = []
     for k, (name, part) in enumerate(parts.items()):
         share = part(0, len(metrics)) / whole
-        traces.append({"type": "scatter", "mode": "lines", "name": f"{label(name)} {100 * share:.0f}%", "stackgroup": "one",
+        traces.append({"type": "scatter", "mode": "lines", "name": label(name), "stackgroup": "one",
+                       "caption": f"{label(name)} {percent(share)}",
                        "xs": course.at_rows(middles), "y": plain((part(*one) for one in stretches), 4),
                        "hovertemplate": "%{y:.3~g} s", "line": {"color": part_colour(name, k), "width": 0.5},
                        "fillcolor": part_colour(name, k) + ":0.75"})
@@ -60,6 +61,10 @@ def areas(course, parts):
         note = f"Means over {len(stretches)} stretches of the run. " + note
     return {"id": "step-time", "title": "Time of a step", "section": "Speed", "course": True, "traces": traces,
             "marks": marks([course]), "note": note.strip(), "y": {"title": "seconds", "rangemode": "tozero"}}
+
+
+def percent(share):
+    return "under 1%" if share < 0.005 else f"{100 * share:.0f}%"
 
 
 def bars(courses, parts):
@@ -117,7 +122,16 @@ def notes_of(run, memory, alone):
         resident = max((x for x in run.metrics.column("peak_rss") if x == x), default=0)
         if resident:
             notes.append(f"The process had at most {bytes_text(resident)} resident.")
-    if len(run.metrics.memory) > 1:
-        who = "" if alone else f"{label(run.name)}: "
-        notes.append(f"{who}As it was from step {run.metrics.memory[-1][0]:,} on.")
+    since = since_step(run.metrics.memory)
+    if since is not None:
+        notes.append(f"As it was from step {since:,} on." if alone else f"{label(run.name)}: as it was from step {since:,} on.")
     return notes
+
+
+def since_step(memory):
+    """The step from which the last division of memory holds; None if it always did. Limits may change without it."""
+    divisions = [tiers_of(one) for _, one in memory]
+    for k in range(len(memory) - 1, 0, -1):
+        if divisions[k - 1] != divisions[-1]:
+            return memory[k][0]
+    return None

@@ -26,11 +26,11 @@ def label(text):
 
 
 class Course:
-    """The x of a run's steps in every unit."""
+    """The x of a run's steps in every unit, the run's colour, and whether it is the only run of the report."""
 
-    def __init__(self, run, unit_seconds):
+    def __init__(self, run, unit_seconds, colour, alone):
         metrics = run.metrics
-        self.run, self.steps = run, metrics.steps
+        self.run, self.steps, self.colour, self.alone = run, metrics.steps, colour, alone
         self.tokens = array("d", accumulate(x if x == x else 0 for x in metrics.column("tokens")))
         self.time = array("d", accumulate(x if x == x else 0 for x in metrics.column("seconds")))
         self.unit = unit_seconds
@@ -50,15 +50,15 @@ def courses_of(runs):
     """(a Course for every run, the unit of time of them all)."""
     most = max(sum(x for x in run.metrics.column("seconds") if x == x) for run in runs)
     name, seconds = time_unit(most)
-    return [Course(run, seconds) for run in runs], name
+    return [Course(run, seconds, RUN_COLOURS[k % len(RUN_COLOURS)], len(runs) == 1) for k, run in enumerate(runs)], name
 
 
 def line(course, values, name, colour, hover, **more):
     """A line of one value for every step, thinned; rows without a value are gaps."""
     rows = kept_rows(values)
     trace = {"type": "scatter", "mode": "lines" if len(rows) > 1 else "markers", "name": label(name),
-             "xs": course.at_rows(rows), "y": plain(values[row] for row in rows), "hovertemplate": hover,
-             "line": {"color": colour, "width": 2}, "marker": {"color": colour}}
+             "legendgroup": label(name), "xs": course.at_rows(rows), "y": plain(values[row] for row in rows),
+             "hovertemplate": hover, "line": {"color": colour, "width": 2, "simplify": False}, "marker": {"color": colour}}
     trace.update(more)
     return trace
 
@@ -69,7 +69,7 @@ def noisy_line(course, values, name, colour, hover):
     if count < LEAST_TO_SMOOTH:
         return [line(course, values, name, colour, hover)]
     radius = max(2, count // 80)
-    raw = line(course, values, name, colour, hover, opacity=0.35, showlegend=False, legendgroup=label(name))
+    raw = line(course, values, name, colour, hover, opacity=0.35, showlegend=False)
     raw["line"] = {"color": colour, "width": 1}
     means = smoothed(values, radius)
     rows = kept_rows(means, 600)
@@ -91,5 +91,7 @@ def eval_line(course, key, name, colour, hover, scale=1):
 
 
 def marks(courses):
-    """Where a run was resumed: the x of each."""
-    return [course.at_steps([step - 1 for step in course.run.metrics.resumes()]) for course in courses]
+    """Where each run was resumed, in its colour."""
+    found = [("@faint" if course.alone else course.colour + ":0.6", [step - 1 for step in course.run.metrics.resumes()])
+             for course in courses]
+    return [{"color": colour} | course.at_steps(steps) for course, (colour, steps) in zip(courses, found) if steps]
