@@ -12,10 +12,10 @@ from longstride.report.run import Run, name_apart
 def main(arguments):
     options = parser().parse_args(arguments)
     runs = read_runs(options.runs)
-    evaluations, maps = read_evaluations(runs, options.eval or [], options.needle)
+    evaluations, maps, left_out = read_evaluations(runs, options.eval or [], options.needle)
     charts, axes, unit = all_charts(runs, evaluations, maps)
     out = options.out or (os.path.join(runs[0].directory, "report.html") if len(runs) == 1 else "report.html")
-    write_whole(out, render(runs, charts, axes, unit, notes_of(runs)))
+    write_whole(out, render(runs, charts, axes, unit, left_out + notes_of(runs)))
     print(f"wrote {out}")
     return 0
 
@@ -45,7 +45,10 @@ def read_runs(paths):
 
 
 def read_evaluations(runs, asked, needle_path):
-    """([(name, evaluation)], [needle map]) of the files asked for, or of those in the directories of the runs."""
+    """([(name, evaluation)], [needle map], notes) of the files asked for, or of those in the directories of the runs.
+
+    A file that was asked for must be right; one that lies there and is something else is left out, with a note.
+    """
     found = [(os.path.splitext(os.path.basename(path))[0], path, runs) for path in asked]
     if not asked:
         for run in runs:
@@ -57,29 +60,34 @@ def read_evaluations(runs, asked, needle_path):
     if needle_path and not found:
         raise Error(f"{needle_path} belongs to an evaluation, and there is none",
                     "give the output of `longstride eval --json` by --eval")
-    evaluations, maps = [], []
+    evaluations, maps, notes = [], [], []
     for name, path, owners in found:
-        evaluation = read_eval(path)
-        evaluations.append((name, evaluation))
-        data = [one for run in owners for section in ("eval", "data") for one in run.data_paths(section)]
-        needles = needle_path or find_needles(path, data)
-        if needles and evaluation["documents"]:
-            maps.append(needle_map(name, evaluation, read_needles(needles), f"{path} and {needles}"))
-    return evaluations, maps
+        try:
+            evaluation = read_eval(path)
+            evaluations.append((name, evaluation))
+            data = [one for run in owners for section in ("eval", "data") for one in run.data_paths(section)]
+            needles = needle_path or find_needles(path, data)
+            if needles and evaluation["documents"]:
+                maps.append(needle_map(name, evaluation, read_needles(needles), f"{path} and {needles}"))
+        except Error as error:
+            if asked or needle_path:
+                raise
+            notes.append(f"Left out: {error.message}.")
+    return evaluations, maps, notes
 
 
 def notes_of(runs):
     """What a reader should know about the files."""
     notes = []
     for run in runs:
-        who = f"{run.name}: " if len(runs) > 1 else ""
+        of_run = f" of {run.name}" if len(runs) > 1 else ""
         metrics = run.metrics
         if metrics.unfinished:
-            notes.append(f"{who}the last line of {metrics.path} is unfinished and was left out.")
+            notes.append(f"The last line of {metrics.path} is unfinished and was left out.")
         for kind, count in metrics.unknown.items():
-            notes.append(f"{who}{count} line{'s' if count > 1 else ''} of an unknown kind, {kind}, left out.")
+            notes.append(f"Left out: {count} line{'s' if count > 1 else ''}{of_run} of an unknown kind, {kind}.")
         if not run.state:
-            notes.append(f"{who}no checkpoint yet, so model and settings are not known.")
+            notes.append(f"There is no checkpoint{of_run} yet, so model and settings are not known.")
     return notes
 
 

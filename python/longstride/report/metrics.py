@@ -65,6 +65,8 @@ class Metrics:
         self.last = {}  # the last line of a step
         self.unknown = {}  # how many lines there are of each kind that is not known
         self.unfinished = False  # whether the last line was cut short
+        # Most lines have the keys and the memory of the line before: what follows from them is kept.
+        self._keys, self._memory_keys, self._sizes = (), [], None
 
     def __len__(self):
         return len(self.steps)
@@ -112,15 +114,20 @@ class Metrics:
         row = len(self.steps)
         self.steps.append(step)
         self.times.append(seconds_of(line.get("time")))
-        columns = self.columns
-        for key in line:
-            if key not in columns and is_time_part(key):
-                columns[key] = array("d", [NAN]) * row
-        for key, column in columns.items():
-            value = line.get(key)
+        keys = tuple(line)
+        if keys != self._keys:
+            self._keys, self._memory_keys = keys, [key for key in keys if is_memory(key)]
+            for key in keys:
+                if key not in self.columns and is_time_part(key):
+                    self.columns[key] = array("d", [NAN]) * row
+        get = line.get
+        for key, column in self.columns.items():
+            value = get(key)
             column.append(value if type(value) is float and value - value == 0 else number(value))
-        memory = {key: line[key] for key in line if is_memory(key) and isinstance(line[key], int)}
-        if not self.memory or self.memory[-1][1] != memory:
+        sizes = [line[key] for key in self._memory_keys]
+        if not self.memory or self._sizes != (self._memory_keys, sizes):
+            self._sizes = self._memory_keys, sizes
+            memory = {key: size for key, size in zip(*self._sizes) if isinstance(size, int)}
             self.memory.append((step, memory))
         if line.get("skipped") is True:
             self.skipped.append(step)
@@ -131,7 +138,7 @@ class Metrics:
         for column in (self.steps, self.times, *self.columns.values()):
             del column[row:]
         self.evals = [line for line in self.evals if line["step"] < step]
-        self.memory = [entry for entry in self.memory if entry[0] < step]
+        self.memory, self._sizes = [entry for entry in self.memory if entry[0] < step], None
         self.skipped = [skipped for skipped in self.skipped if skipped < step]
 
 

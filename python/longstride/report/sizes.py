@@ -33,7 +33,7 @@ def digits(x, most=3):
         return "–"
     if x == 0:
         return "0"
-    size = math.floor(math.log10(abs(x)))
+    size = math.floor(math.log10(abs(float(f"{x:.{most - 1}e}"))))
     if not -5 < size < 9:
         return f"{x:.{most - 1}e}"
     return f"{x:,.{max(0, most - 1 - size)}f}"
