@@ -138,7 +138,8 @@ class WeightsAndBiases(Callback):
         try:
             import wandb
         except ImportError as error:
-            raise Error(f"the callback WeightsAndBiases needs the package wandb ({error})", "pip install wandb") from error
+            raise Error(f"the callback WeightsAndBiases needs the package wandb ({error})",
+                        "pip install wandb") from error
         from longstride.scalars import scalars_of
         self._wandb, self._options, self._scalars, self._run = wandb, options, scalars_of, None
 

@@ -6,8 +6,9 @@ from longstride.report.tiers import tiers_of
 GIB = 1 << 30
 NAMES = {
     "loss": "train/loss", "accuracy": "train/accuracy", "gradient_norm": "train/gradient_norm",
-    "learning_rate": "train/learning_rate", "epoch": "train/epoch", "tokens": "train/tokens", "targets": "train/targets",
-    "tokens_per_s": "speed/tokens_per_s", "tflops": "speed/tflops", "mfu": "speed/mfu", "seconds": "time/step",
+    "learning_rate": "train/learning_rate", "epoch": "train/epoch", "tokens": "train/tokens",
+    "targets": "train/targets", "tokens_per_s": "speed/tokens_per_s", "tflops": "speed/tflops",
+    "mfu": "speed/mfu", "seconds": "time/step",
     "hidden_share": "transfers/hidden_share", "union_pages_mean": "sparse/union_pages_mean",
     "union_pages_most": "sparse/union_pages_most", "selected_page_reuse": "sparse/selected_page_reuse",
 }

@@ -107,7 +107,8 @@ def simple(courses, key, what, hover, noisy=False, scale=1):
             values = course.run.metrics.column(key)
             values = array("d", (scale * x for x in values)) if scale != 1 else values
             name, colour = first_look(course, what)
-            traces += noisy_line(course, values, name, colour, hover) if noisy else [line(course, values, name, colour, hover)]
+            found = (course, values, name, colour, hover)
+            traces += noisy_line(*found) if noisy else [line(*found)]
     return traces
 
 
@@ -155,7 +156,8 @@ def transfer_chart(courses):
     courses = moving(courses)
     if not courses:
         return None
-    unit, size = byte_unit(max(x for course in courses for key in keys for x in course.run.metrics.column(key) if x == x))
+    most = max(x for course in courses for key in keys for x in course.run.metrics.column(key) if x == x)
+    unit, size = byte_unit(most)
     traces = pairs(courses, keys, ("to the device", "from the device"), f"%{{y:.3~f}} {unit}", 1 / size)
     note = "Keys, values and their gradients."
     return over_steps("transfers", "Pages moved in a step", "Speed", traces, courses,
@@ -174,7 +176,8 @@ def hidden_chart(courses):
     courses = moving(courses)
     traces = simple(courses, "hidden_share", "hidden", "%{y:.1f}%", noisy=True, scale=100)
     return over_steps("hidden", "Transfers hidden behind computing", "Speed", traces, courses,
-                      {"ticksuffix": "%", "rangemode": "tozero"}, "100%: computing never waited for a copy or the disk.")
+                      {"ticksuffix": "%", "rangemode": "tozero"},
+                      "100%: computing never waited for a copy or the disk.")
 
 
 def selection_chart(courses):
@@ -187,5 +190,5 @@ def selection_chart(courses):
     elif courses and courses[0].run.metrics.has("selected_page_reuse"):
         reuse = mean(courses[0].run.metrics.column("selected_page_reuse"))
         note += f" A selected page serves {reuse:.1f} pages of queries on average."
-    return over_steps("selection", "Selected pages", "Memory", traces, courses, {"title": "pages", "rangemode": "tozero"},
-                      note)
+    return over_steps("selection", "Selected pages", "Memory", traces, courses,
+                      {"title": "pages", "rangemode": "tozero"}, note)

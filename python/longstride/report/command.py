@@ -106,4 +106,5 @@ def write_whole(path, text):
                 os.unlink(temporary)
             raise
     except OSError as error:
-        raise Error(f"cannot write {path}: {error.strerror}", "check the path and the free space, or set --out") from error
+        raise Error(f"cannot write {path}: {error.strerror}",
+                    "check the path and the free space, or set --out") from error

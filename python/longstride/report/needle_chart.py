@@ -23,14 +23,16 @@ def needle_chart(needles, number):
     share = 100 * needles.found / needles.documents if needles.documents else 0
     return {"id": f"needle-{number}", "title": f"Needle map: {needles.name}", "section": "Needles", "course": False,
             "traces": [trace], "wide": True, "rows": len(needles.depths), "hovermode": "closest",
-            "note": f"Found in {needles.found:,} of {needles.documents:,} documents, {share:.1f}%: every token of the answer "
-                    "had the largest logit.",
+            "note": f"Found in {needles.found:,} of {needles.documents:,} documents, {share:.1f}%: "
+                    "every token of the answer had the largest logit.",
             "x": {"title": "tokens of the document", "type": "category"},
             "y": {"title": "depth", "type": "category", "reversed": True}}
 
 
 def hover_text(length, depth, cell):
-    text = f"<b>{label(length)} tokens, at {label(depth)}</b><br>found in {cell.found:,} of {cell.documents:,} documents"
+    text = f"<b>{label(length)} tokens, at {label(depth)}</b>"
+    text += f"<br>found in {cell.found:,} of {cell.documents:,} documents"
     if cell.targets:
-        text += f"<br>{100 * cell.correct / cell.targets:.1f}% of the targets<br>loss {digits(cell.loss / cell.targets)}"
+        text += f"<br>{100 * cell.correct / cell.targets:.1f}% of the targets"
+        text += f"<br>loss {digits(cell.loss / cell.targets)}"
     return text

@@ -25,7 +25,8 @@ def part(name):
 
 def render(runs, charts, axes, unit, notes):
     """The text of the page."""
-    data = json.dumps({"charts": charts, "axes": axes, "unit": unit, "runs": len(runs)}, separators=(",", ":"), allow_nan=False)
+    data = {"charts": charts, "axes": axes, "unit": unit, "runs": len(runs)}
+    data = json.dumps(data, separators=(",", ":"), allow_nan=False)
     values = {
         "title": escape(" · ".join(run.name for run in runs)),
         "css": part("page.css"),
@@ -51,25 +52,28 @@ def render(runs, charts, axes, unit, notes):
 
 def one_header(run):
     said, done = status(run)
-    boxes = "".join(f'<div class="tile"><div class="what">{escape(label)}</div><div class="number">{escape(number)}</div>'
-                    f'<div class="detail">{escape(detail)}</div></div>' for label, number, detail in tiles(run))
+    boxes = "".join(f'<div class="tile"><div class="what">{escape(label)}</div>'
+                    f'<div class="number">{escape(number)}</div><div class="detail">{escape(detail)}</div></div>'
+                    for label, number, detail in tiles(run))
     rows = "".join(f"<div><dt>{escape(label)}</dt><dd>{escape(text)}</dd></div>" for label, text in facts(run))
-    return (f'<h1>{escape(run.name)}</h1>\n<div class="under"><span class="pill{" done" if done else ""}">{escape(said)}'
-            f'</span></div>\n<div class="tiles">{boxes}</div>\n<dl class="facts">{rows}</dl>')
+    pill = f'<span class="pill{" done" if done else ""}">{escape(said)}</span>'
+    return (f'<h1>{escape(run.name)}</h1>\n<div class="under">{pill}</div>\n<div class="tiles">{boxes}</div>\n'
+            f'<dl class="facts">{rows}</dl>')
 
 
 def table_header(runs):
     """A column for every run. Rows in which all are the same are paler, so that differences stand out."""
     rows = [("Progress", [status(run)[0] for run in runs])]
-    for found in ([{label: number for label, number, _ in tiles(run)} for run in runs], [dict(facts(run)) for run in runs]):
+    numbers = [{label: number for label, number, _ in tiles(run)} for run in runs]
+    for found in (numbers, [dict(facts(run)) for run in runs]):
         for label in dict.fromkeys(label for one in found for label in one):
             rows.append((label, [one.get(label, "–") for one in found]))
     heads = "".join(f'<th><span class="dot" style="background: var(--{RUN_COLOURS[k % len(RUN_COLOURS)][1:]})"></span>'
                     f"{escape(run.name)}</th>" for k, run in enumerate(runs))
     body = "".join(f'<tr{" class=same" if len(set(texts)) == 1 else ""}><th scope="row">{escape(label)}</th>'
                    + "".join(f"<td>{escape(text)}</td>" for text in texts) + "</tr>" for label, texts in rows)
-    return (f'<h1>{len(runs)} runs</h1>\n<div class="scroll" tabindex="0"><table><thead><tr><th></th>{heads}</tr></thead>'
-            f"<tbody>{body}</tbody></table></div>")
+    return (f'<h1>{len(runs)} runs</h1>\n<div class="scroll" tabindex="0"><table><thead><tr><th></th>{heads}</tr>'
+            f"</thead><tbody>{body}</tbody></table></div>")
 
 
 def section(name, charts):
@@ -100,7 +104,8 @@ def card(chart, place):
     log = f'<button data-log="{chart["id"]}" aria-pressed="false">log</button>' if chart.get("log") else ""
     note = f"<p>{escape(chart['note'], quote=False)}</p>" if chart.get("note") else ""
     return (f'<section class="{place}"><header><h3>{escape(chart["title"])}</h3>{log}</header>{note}'
-            f'<div class="legend" data-legend="{chart["id"]}"></div><div class="plot" id="plot-{chart["id"]}"></div></section>')
+            f'<div class="legend" data-legend="{chart["id"]}"></div>'
+            f'<div class="plot" id="plot-{chart["id"]}"></div></section>')
 
 
 def settings(run, alone):

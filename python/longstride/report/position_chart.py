@@ -87,5 +87,5 @@ def trace_of(name, bins, colour, opacity, dash):
     sizes = [3 + 6 * ((one.get("targets") or 1) / most) ** 0.5 for one in bins]
     return {"type": "scatter", "mode": "lines+markers", "name": label(name), "opacity": round(opacity, 2),
             "x": plain((one["from"] * (one["to"] + 1)) ** 0.5 for one in bins), "y": plain(one["loss"] for one in bins),
-            "text": texts, "hovertemplate": "%{text}<extra></extra>", "line": {"color": colour, "width": 2, "dash": dash},
-            "marker": {"color": colour, "size": plain(sizes, 3)}}
+            "text": texts, "hovertemplate": "%{text}<extra></extra>",
+            "line": {"color": colour, "width": 2, "dash": dash}, "marker": {"color": colour, "size": plain(sizes, 3)}}

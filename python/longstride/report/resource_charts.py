@@ -107,9 +107,9 @@ def memory_chart(runs):
                        "text": [f"{label(tenant)} {bytes_text(value)}" for value in values], "textposition": "none",
                        "hovertemplate": "%{y}<br>%{text}<extra></extra>",
                        "marker": {"color": TENANT_COLOURS.get(tenant, SPARE_COLOURS[k % len(SPARE_COLOURS)])}})
-    return {"id": "memory", "title": "Memory by tier and tenant", "section": "Memory", "course": False, "traces": traces,
-            "wide": True, "note": " ".join(notes), "x": {"title": unit}, "y": {"reversed": True}, "rows": len(names),
-            "hovermode": "closest", "bars": True}
+    return {"id": "memory", "title": "Memory by tier and tenant", "section": "Memory", "course": False,
+            "traces": traces, "wide": True, "note": " ".join(notes), "x": {"title": unit}, "y": {"reversed": True},
+            "rows": len(names), "hovermode": "closest", "bars": True}
 
 
 def notes_of(run, memory, alone):
@@ -118,13 +118,14 @@ def notes_of(run, memory, alone):
     if alone:
         used = [f"{tier} {bytes_text(sums[tier])}" for tier in TIERS if sums[tier]]
         limit = memory.get("bytes_limit", 0)
-        notes.append("Reserved: " + ", ".join(used) + (f"; the device has {bytes_text(limit)} for the run." if limit else "."))
+        of = f"; the device has {bytes_text(limit)} for the run" if limit else ""
+        notes.append(f"Reserved: {', '.join(used)}{of}.")
         resident = max((x for x in run.metrics.column("peak_rss") if x == x), default=0)
         if resident:
             notes.append(f"The process had at most {bytes_text(resident)} resident.")
     since = since_step(run.metrics.memory)
     if since is not None:
-        notes.append(f"As it was from step {since:,} on." if alone else f"{label(run.name)}: as it was from step {since:,} on.")
+        notes.append(("As" if alone else f"{run.name}: as") + f" it was from step {since:,} on.")
     return notes
 
 

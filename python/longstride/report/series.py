@@ -58,7 +58,8 @@ def line(course, values, name, colour, hover, **more):
     rows = kept_rows(values)
     trace = {"type": "scatter", "mode": "lines" if len(rows) > 1 else "markers", "name": label(name),
              "legendgroup": label(name), "xs": course.at_rows(rows), "y": plain(values[row] for row in rows),
-             "hovertemplate": hover, "line": {"color": colour, "width": 2, "simplify": False}, "marker": {"color": colour}}
+             "hovertemplate": hover, "line": {"color": colour, "width": 2, "simplify": False},
+             "marker": {"color": colour}}
     trace.update(more)
     return trace
 

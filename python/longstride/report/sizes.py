@@ -28,7 +28,7 @@ def bytes_text(count):
 
 
 def digits(x, most=3):
-    """At least three significant digits, without an exponent where one can do without: 1234, 123, 12.3, 1.23, 0.0123."""
+    """At least three significant digits, without an exponent where possible: 1234, 123, 12.3, 1.23, 0.0123."""
     if x != x:
         return "–"
     if x == 0:

@@ -63,7 +63,8 @@ def write_checkpoint(directory, step=100, **sections):
         file.write(json.dumps(state, indent=2) + "\n0123456789abcdef\n")
     with open(os.path.join(path, "config.json"), "w", encoding="utf-8") as file:
         json.dump({"model_type": "qwen2", "num_hidden_layers": 2, "hidden_size": 64}, file)
-    header = json.dumps({"__metadata__": {"format": "pt"}, "a": {"dtype": "F32", "shape": [4, 8], "data_offsets": [0, 128]},
+    header = json.dumps({"__metadata__": {"format": "pt"},
+                         "a": {"dtype": "F32", "shape": [4, 8], "data_offsets": [0, 128]},
                          "b": {"dtype": "F32", "shape": [64], "data_offsets": [128, 384]}}).encode()
     with open(os.path.join(path, "model.safetensors"), "wb") as file:
         file.write(struct.pack("<Q", len(header)) + header + bytes(384))

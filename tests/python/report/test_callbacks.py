@@ -56,7 +56,8 @@ class Protocol(unittest.TestCase):
 
     def test_exceptions(self):
         calls = []
-        callbacks = Callbacks([Recorder(calls, "a", ("step", "end")), Recorder(calls, "b", ("end",)), Recorder(calls, "c")])
+        callbacks = Callbacks([Recorder(calls, "a", ("step", "end")), Recorder(calls, "b", ("end",)),
+                               Recorder(calls, "c")])
         with self.assertRaisesRegex(ValueError, "a step"):
             callbacks.step({"step": 1})
         self.assertEqual(len(calls), 1)

@@ -60,8 +60,8 @@ class Reading(unittest.TestCase):
         self.assertEqual(metrics.memory[-1][1]["bytes_weights"], 20 * samples.MIB)
 
     def test_unknown_kinds_and_keys(self):
-        metrics = self.read(samples.step_line(1, seconds_waiting=0.25, colour="blue"), {"kind": "note", "text": "hello"},
-                            {"kind": "note"}, samples.step_line(2))
+        metrics = self.read(samples.step_line(1, seconds_waiting=0.25, colour="blue"),
+                            {"kind": "note", "text": "hello"}, {"kind": "note"}, samples.step_line(2))
         self.assertEqual(metrics.unknown, {"note": 2})
         self.assertEqual(list(metrics.steps), [1, 2])
         self.assertIn("seconds_waiting", metrics.time_parts())

@@ -68,11 +68,13 @@ class Needles(unittest.TestCase):
             with self.assertRaisesRegex(Error, text):
                 needle_map("run", {"documents": documents}, needles, "here")
         for text, value in (("is not JSON", "{"), ("no list of documents", {"loss": 1}), ("no list of documents", []),
-                            ("document 1 lacks", {"documents": [{"tokens": 5}]}), ("document 1 lacks", {"documents": [3]})):
+                            ("document 1 lacks", {"documents": [{"tokens": 5}]}),
+                            ("document 1 lacks", {"documents": [3]})):
             with self.assertRaisesRegex(Error, text):
                 read_eval(self.file(value))
         for text, value in (("is not a list", {}), ("is not a list", []), ("needle 2 has no", one + [{"length": 5}]),
-                            ("needle 1 has no", [{"length": 0, "depth": 0}]), ("needle 1 has no", [{"length": 5, "depth": -1}]),
+                            ("needle 1 has no", [{"length": 0, "depth": 0}]),
+                            ("needle 1 has no", [{"length": 5, "depth": -1}]),
                             ("needle 1 has no", '[{"length": 5, "depth": NaN}]'), ("is not JSON", "[" * 100000)):
             with self.assertRaisesRegex(Error, text):
                 read_needles(self.file(value))

@@ -86,11 +86,11 @@ class Page(unittest.TestCase):
             const plot = document.getElementById('plot-' + arguments[0]);
             const full = (selector) => [...plot.querySelectorAll(selector)].filter(
                 (one) => (one.getAttribute('d') || '').length > 8).length;
-            const box = plot.querySelector('.bglayer, .plot').getBoundingClientRect();
             return {lines: full('.scatterlayer .js-line'), points: full('.scatterlayer .point'),
                     fills: full('.scatterlayer .js-fill'), bars: full('.barlayer .point path'),
-                    maps: plot.querySelectorAll('.heatmaplayer image').length, ticks: plot.querySelectorAll('.xtick').length,
-                    height: plot.getBoundingClientRect().height, error: plot.querySelector('.plotly-notifier') !== null};
+                    maps: plot.querySelectorAll('.heatmaplayer image').length,
+                    ticks: plot.querySelectorAll('.xtick').length, height: plot.getBoundingClientRect().height,
+                    error: plot.querySelector('.plotly-notifier') !== null};
             """, chart["id"])
         traces = chart["traces"]
         scatter = [trace for trace in traces if trace["type"] == "scatter"]
@@ -108,7 +108,8 @@ class Page(unittest.TestCase):
         if directory:
             height = self.driver.execute_script("return document.documentElement.scrollHeight")
             made = self.driver.execute_cdp_cmd("Page.captureScreenshot", {
-                "captureBeyondViewport": True, "clip": {"x": 0, "y": 0, "width": size[0], "height": height, "scale": 1}})
+                "captureBeyondViewport": True,
+                "clip": {"x": 0, "y": 0, "width": size[0], "height": height, "scale": 1}})
             with open(os.path.join(directory, name + ".png"), "wb") as file:
                 file.write(base64.b64decode(made["data"]))
 
@@ -143,7 +144,8 @@ class Page(unittest.TestCase):
         steps = range_of("loss")
         for unit, most in (("tokens", 100 * 4096), ("time", 200 / 60)):
             click(f"[data-over={unit}]")
-            self.wait_for(f"return [...document.querySelectorAll('.plot')].every((plot) => plot.dataset.drawn === '{unit}')")
+            self.wait_for("return [...document.querySelectorAll('.plot')]"
+                          f".every((plot) => plot.dataset.drawn === '{unit}')")
             self.assertAlmostEqual(range_of("speed")[1] / most, 1, delta=0.2)
             self.check(self.single)
         click("[data-over=step]")

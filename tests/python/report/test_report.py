@@ -95,7 +95,8 @@ class Charts(WithFolder):
         self.assertEqual(set(charts), CHARTS - {"transfers", "hidden"})
 
     def test_sparse(self):
-        chart = self.charts(self.run_of(union_pages_mean=7.5, union_pages_most=11, selected_page_reuse=3.0))["selection"]
+        run = self.run_of(union_pages_mean=7.5, union_pages_most=11, selected_page_reuse=3.0)
+        chart = self.charts(run)["selection"]
         self.assertEqual([trace["name"] for trace in chart["traces"]], ["mean", "most"])
         self.assertIn("serves 3.0 pages", chart["note"])
 

@@ -33,7 +33,8 @@ class Scalars(unittest.TestCase):
     def test_evaluation_and_others(self):
         found = scalars_of(samples.eval_line(20))
         self.assertEqual(found["eval/loss"], 2.8)
-        self.assertEqual(found["eval_loss_by_position/from_0000001024"], samples.eval_line(20)["by_position"][10]["loss"])
+        self.assertEqual(found["eval_loss_by_position/from_0000001024"],
+                         samples.eval_line(20)["by_position"][10]["loss"])
         self.assertFalse(any(name.startswith("train/") for name in found))
         self.assertEqual(scalars_of({"kind": "note", "step": 1, "loss": 1.0}), {})
 
@@ -89,8 +90,9 @@ class Events(unittest.TestCase):
     def test_repeated_steps_and_unfinished_line(self):
         os.mkdir(self.run_path)
         lines = [samples.step_line(step, loss=float(step)) for step in range(1, 6)]
-        lines += [samples.eval_line(5), samples.step_line(3, loss=33.0), {"kind": "note"}, samples.step_line(4, loss=44.0),
-                  samples.eval_line(4, loss=4.0), samples.eval_line(4, loss=5.0), '{"ti']
+        lines += [samples.eval_line(5), samples.step_line(3, loss=33.0), {"kind": "note"},
+                  samples.step_line(4, loss=44.0), samples.eval_line(4, loss=4.0), samples.eval_line(4, loss=5.0),
+                  '{"ti']
         samples.write_lines(os.path.join(self.run_path, "metrics.jsonl"), lines)
         self.convert(self.run_path)
         found = self.read(os.path.join(self.run_path, "tensorboard"))
@@ -116,7 +118,7 @@ class Events(unittest.TestCase):
             tensorboard.main([self.run_path, "--out", os.path.join(path, "below")])
 
     def test_callback_and_resumed_run(self):
-        """A run that did 5 steps and is resumed after 3: TensorBoard shows the repeated steps once, as they were last."""
+        """A run that did 5 steps and is resumed after 3: TensorBoard shows repeated steps once, as they were last."""
         def process(done, last, loss):
             callbacks = Callbacks([TensorBoard()])
             callbacks.start({"directory": self.run_path, "config": {}, "step": done, "total_steps": 6})

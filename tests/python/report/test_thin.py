@@ -63,11 +63,13 @@ class Texts(unittest.TestCase):
     def test_texts(self):
         self.assertEqual([tokens_text(n) for n in (1, 1000, 4096, 131072, 1 << 20, 50000)],
                          ["1", "1000", "4K", "128K", "1M", "50,000"])
-        self.assertEqual([count_text(n) for n in (7, 107072, 7.6e9, 999_999, 203_000)], ["7", "107K", "7.60B", "1.00M", "203K"])
+        self.assertEqual([count_text(n) for n in (7, 107072, 7.6e9, 999_999, 203_000)],
+                         ["7", "107K", "7.60B", "1.00M", "203K"])
         self.assertEqual([bytes_text(n) for n in (5, 1536, 138.4 * 2**30)], ["5 B", "1.50 KiB", "138 GiB"])
         self.assertEqual([duration_text(s) for s in (0.41, 41, 59.9, 70, 3599.9, 11_100, 273_600, NAN)],
                          ["0.410 s", "41 s", "1 min 00 s", "1 min 10 s", "1 h 00 min", "3 h 05 min", "3 d 4 h", "–"])
-        self.assertEqual([digits(x) for x in (0, 1234, 0.0123, 1e-7, -2.5)], ["0", "1,234", "0.0123", "1.00e-07", "-2.50"])
+        self.assertEqual([digits(x) for x in (0, 1234, 0.0123, 1e-7, -2.5)],
+                         ["0", "1,234", "0.0123", "1.00e-07", "-2.50"])
 
 
 if __name__ == "__main__":
