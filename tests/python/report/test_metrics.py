@@ -44,8 +44,9 @@ class Reading(unittest.TestCase):
         """A run that went on to 5 and was resumed after 2: its lines from 3 on take the place of the earlier ones."""
         first = [samples.step_line(step, loss=10.0 + step) for step in range(1, 6)]
         again = [samples.step_line(step, loss=20.0 + step, resumed_at=2) for step in (3, 4)]
-        metrics = self.read(*first[:3], samples.eval_line(3, loss=1.0), *first[3:], again[0],
+        metrics = self.read(*first[:3], samples.eval_line(3, loss=1.0), *first[3:], samples.eval_line(5), again[0],
                             samples.eval_line(3, loss=2.0), again[1])
+        self.assertEqual(self.read(*first, samples.eval_line(5), again[0]).evals, [])
         self.assertEqual(list(metrics.steps), [1, 2, 3, 4])
         self.assertEqual(list(metrics.column("loss")), [11, 12, 23, 24])
         self.assertEqual([(line["step"], line["loss"]) for line in metrics.evals], [(3, 2.0)])

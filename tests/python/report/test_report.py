@@ -242,10 +242,15 @@ class Command(WithFolder):
     def test_names_are_escaped(self):
         run = samples.make_run(self.path("<b>&amp; <script>alert(1)"))
         other = samples.make_run(self.path("@blue $data"))
+        evaluation, _ = samples.make_needles(run)
+        os.rename(evaluation, os.path.join(run, "eval <script>alert(2).json"))
         for text in (self.report(run)[1], self.report(run, other, "--out", self.path("a.html"))[1]):
             self.assertNotIn("<script>alert", text)
             self.assertEqual(text.count("</script>"), 3)
-            self.data(text)
+        charts = {chart["id"]: chart for chart in self.data(text)["charts"]}
+        names = {trace["name"] for trace in charts["loss"]["traces"] if trace.get("showlegend", True)}
+        self.assertEqual(names, {"&lt;b&gt;&amp;amp; &lt;script&gt;alert(1)", "@blue $data"})
+        self.assertTrue(charts["needle-1"]["title"].endswith("eval <script>alert(2)"))
 
     def test_runs_of_one_name(self):
         os.mkdir(self.path("x")), os.mkdir(self.path("y"))
