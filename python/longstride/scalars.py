@@ -1,6 +1,5 @@
 """The numbers of a metrics line under the names that TensorBoard and W&B group by: train/loss, memory/host/pages."""
-import math
-
+from longstride.report.sizes import is_number
 from longstride.report.tiers import tiers_of
 
 GIB = 1 << 30
@@ -14,10 +13,6 @@ NAMES = {
 }
 GIB_NAMES = {"bytes_moved_in": "transfers/in_gib", "bytes_moved_out": "transfers/out_gib",
              "peak_rss": "memory/resident_gib", "bytes": "memory/device_gib", "bytes_limit": "memory/device_limit_gib"}
-
-
-def is_number(value):
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def scalars_of(line):

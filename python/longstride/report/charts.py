@@ -6,7 +6,7 @@ from longstride.report.needle_chart import needle_chart
 from longstride.report.position_chart import position_chart
 from longstride.report.resource_charts import memory_chart, time_chart
 from longstride.report.series import eval_line, label, line, noisy_line
-from longstride.report.sizes import byte_unit
+from longstride.report.sizes import byte_unit, is_number
 from longstride.report.thin import mean
 
 
@@ -132,13 +132,13 @@ def rate_chart(courses):
 
 def norm_chart(courses):
     traces = simple(courses, "gradient_norm", "gradient norm", "%{y:.4~g}", noisy=True)
-    limits = {course.run.setting("optimizer", "clip_norm") for course in courses}
-    limit = limits.pop() if len(limits) == 1 else None
+    limits = [course.run.setting("optimizer", "clip_norm") for course in courses]
+    limit = limits[0] if is_number(limits[0]) and limits.count(limits[0]) == len(limits) else 0
     known = sorted(x for course in courses for x in course.run.metrics.column("gradient_norm") if x == x)
     wide = bool(known) and known[0] > 0 and known[-1] > 30 * known[len(known) // 2]
     chart = over_steps("gradient-norm", "Gradient norm", "Learning", traces, courses, {"rangemode": "tozero"},
                        "Before clipping.", log=True, logged=wide)
-    if chart and isinstance(limit, (int, float)) and limit > 0 and known and limit < 2 * known[-1]:
+    if chart and limit > 0 and known and limit < 2 * known[-1]:
         chart["level"] = limit
         chart["note"] = f"Before clipping; dashed: clipped to {limit:g}."
     return chart

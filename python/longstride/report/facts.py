@@ -2,7 +2,7 @@
 import os
 from datetime import datetime, timezone
 
-from longstride.report.sizes import bytes_text, count_text, digits, duration_text, tokens_text
+from longstride.report.sizes import bytes_text, count_text, digits, duration_text, is_number, tokens_text
 from longstride.report.thin import mean
 from longstride.report.tiers import tiers_of
 
@@ -36,7 +36,7 @@ def tiles(run):
         steps = min(20, len(metrics))
         result.append(("Loss", digits(last_mean(known), 4) if known else "–",
                        f"mean of the last {steps} steps" if steps > 1 else "one step"))
-    evals = [line for line in metrics.evals if isinstance(line.get("loss"), (int, float))]
+    evals = [line for line in metrics.evals if is_number(line.get("loss"))]
     if evals:
         best = min(evals, key=lambda line: line["loss"])
         detail = f"after step {evals[-1]['step']:,}"
@@ -116,7 +116,7 @@ def chunk_text(run):
 def attention_text(run):
     layers, kind = run.setting("attention", "layers"), run.setting("attention", "kind")
     if layers:
-        return ", ".join(layers) if isinstance(layers, list) else str(layers)
+        return ", ".join(map(str, layers)) if isinstance(layers, list) else str(layers)
     if kind == "sparse":
         return f"sparse, {run.setting('attention', 'budget')} pages for a page of queries"
     return ""  # the model's own
@@ -151,14 +151,14 @@ def data_text(run):
     names = [os.path.basename(path.rstrip("/")) for path in run.data_paths("data")]
     text = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     epoch = run.metrics.last.get("epoch")
-    if isinstance(epoch, (int, float)):
+    if is_number(epoch):
         text += f"{': ' if text else ''}{digits(epoch)} epochs"
     return text
 
 
 def optimizer_text(run):
     rate = run.setting("optimizer", "learning_rate")
-    if not isinstance(rate, (int, float)):
+    if not is_number(rate):
         return ""
     parts = [f"AdamW, learning rate {rate:g}"]
     kind, warmup = run.setting("schedule", "kind"), run.setting("schedule", "warmup_steps")
@@ -174,7 +174,7 @@ def time_text(run):
     if not times:
         return ""
     first = run.metrics.columns["seconds"][0]
-    begin, end = times[0] - (first if first == first else 0), times[-1]
+    begin, end = times[0] - (first if 0 < first < 1e9 else 0), times[-1]
 
     def form(seconds, day=True):
         return datetime.fromtimestamp(seconds, timezone.utc).strftime("%-d %b %Y, %H:%M" if day else "%H:%M")
@@ -185,6 +185,6 @@ def time_text(run):
     if resumed:
         text += ", resumed once" if resumed == 1 else f", resumed {resumed} times"
     left = run.metrics.last.get("seconds_left")
-    if isinstance(left, (int, float)) and left > 0 and not status(run)[1]:
+    if is_number(left) and left > 0 and not status(run)[1]:
         text += f", about {duration_text(left)} left"
     return text

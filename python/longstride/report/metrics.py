@@ -10,6 +10,7 @@ from array import array
 from datetime import datetime
 
 from longstride.errors import Error
+from longstride.report.sizes import is_number
 
 # Quantities of a step that are kept; `seconds_*` (the parts of a step's time) are kept in addition, whatever they are.
 KEPT = ("loss", "gradient_norm", "learning_rate", "accuracy", "tokens", "targets", "epoch", "elapsed", "seconds",
@@ -28,15 +29,13 @@ def is_memory(key):
     return key.startswith("bytes") and not key.startswith("bytes_moved")
 
 
+def is_size(value):
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62
+
+
 def number(value):
     """The value as a float; NaN for null and everything else that is no finite number."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        try:
-            value = float(value)
-        except OverflowError:
-            return NAN
-        return value if math.isfinite(value) else NAN
-    return NAN
+    return float(value) if is_number(value) else NAN
 
 
 def seconds_of(time):
@@ -123,11 +122,11 @@ class Metrics:
         get = line.get
         for key, column in self.columns.items():
             value = get(key)
-            column.append(value if type(value) is float and value - value == 0 else number(value))
+            column.append(value if type(value) is float and -1e100 < value < 1e100 else number(value))
         sizes = [line[key] for key in self._memory_keys]
         if not self.memory or self._sizes != (self._memory_keys, sizes):
             self._sizes = self._memory_keys, sizes
-            memory = {key: size for key, size in zip(*self._sizes) if isinstance(size, int)}
+            memory = {key: size for key, size in zip(*self._sizes) if is_size(size)}
             self.memory.append((step, memory))
         if line.get("skipped") is True:
             self.skipped.append(step)

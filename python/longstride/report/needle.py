@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass
 
 from longstride.errors import Error
-from longstride.report.sizes import tokens_text
+from longstride.report.sizes import is_number, tokens_text
 
 MOST_LENGTHS, MOST_DEPTHS = 24, 21
 
@@ -52,8 +52,9 @@ def read_eval(path):
     if not isinstance(evaluation, dict) or not isinstance(evaluation.get("documents"), list):
         raise Error(f"{path} has no list of documents", "give the output of `longstride eval --json`")
     for count, document in enumerate(evaluation["documents"], 1):
-        if not isinstance(document, dict) or not all(
-                is_number(document.get(key)) for key in ("tokens", "targets", "correct")):
+        counts = document if isinstance(document, dict) else {}
+        counts = [counts.get(key) for key in ("tokens", "targets", "correct")]
+        if not all(isinstance(value, int) and 0 <= value < 2**62 for value in counts):
             raise Error(f"{path}: document {count} lacks tokens, targets or correct",
                         "give the output of `longstride eval --json`")
     return evaluation
@@ -66,13 +67,9 @@ def read_needles(path):
         raise Error(f"{path} is not a list of needles", hint)
     for count, needle in enumerate(needles, 1):
         if not isinstance(needle, dict) or not is_number(needle.get("length")) or not is_number(needle.get("depth")) \
-                or needle["length"] < 1 or needle["depth"] < 0:
+                or not 1 <= needle["length"] < 2**62 or needle["depth"] < 0:
             raise Error(f"{path}: needle {count} has no valid length and depth", hint)
     return needles
-
-
-def is_number(value):
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def needle_map(name, evaluation, needles, where):

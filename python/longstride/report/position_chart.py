@@ -1,6 +1,6 @@
 """Evaluation loss by position: whether tokens with more context before them are easier to predict."""
 from longstride.report.series import RUN_COLOURS, label, plain
-from longstride.report.sizes import digits, tokens_text
+from longstride.report.sizes import digits, is_number, tokens_text
 
 MOST_LINES = 7
 
@@ -46,9 +46,9 @@ def frame(all_bins):
     would else decide how everything is drawn. None if the others are not far outside."""
     every, large = [], []
     for bins in all_bins:
-        total = sum(one.get("targets") or 0 for one in bins)
+        total = sum(one["targets"] for one in bins)
         every += [one["loss"] for one in bins]
-        large += [one["loss"] for one in bins if (one.get("targets") or 0) * 500 >= total]
+        large += [one["loss"] for one in bins if one["targets"] * 500 >= total]
     if not large:
         return None
     room = max(0.5 * (max(large) - min(large)), 0.15 * abs(max(large)))
@@ -58,11 +58,14 @@ def frame(all_bins):
 
 
 def bins_of(evaluation):
-    """The valid entries of by_position."""
-    bins = evaluation.get("by_position")
-    return [one for one in bins if isinstance(one, dict) and all(
-        isinstance(one.get(key), (int, float)) for key in ("from", "to", "loss")) and 0 < one["from"] <= one["to"]] \
-        if isinstance(bins, list) else []
+    """The valid entries of by_position, each with `targets` (0: unknown)."""
+    found, bins = [], evaluation.get("by_position")
+    for one in bins if isinstance(bins, list) else []:
+        if isinstance(one, dict) and isinstance(one.get("from"), int) and isinstance(one.get("to"), int) \
+                and 0 < one["from"] <= one["to"] < 2**62 and is_number(one.get("loss")):
+            targets = one.get("targets")
+            found.append(one | {"targets": targets if isinstance(targets, int) and 0 < targets < 2**62 else 0})
+    return found
 
 
 def chosen_evals(evals):
@@ -73,18 +76,18 @@ def chosen_evals(evals):
 
 
 def trace_of(name, bins, colour, opacity, dash):
-    most = max((one.get("targets") or 1 for one in bins), default=1)
+    most = max(one["targets"] for one in bins) or 1
     texts = []
     for one in bins:
         seen = tokens_text(one["from"]) if one["from"] == one["to"] else \
             f"{tokens_text(one['from'])} to {tokens_text(one['to'] + 1)}"
         text = f"<b>{label(name)}</b><br>{seen} tokens seen<br>loss {digits(one['loss'], 4)}"
-        if isinstance(one.get("accuracy"), (int, float)):
+        if is_number(one.get("accuracy")):
             text += f"<br>accuracy {100 * one['accuracy']:.2f}%"
-        if isinstance(one.get("targets"), int):
+        if one["targets"]:
             text += f"<br>{one['targets']:,} targets"
         texts.append(text)
-    sizes = [3 + 6 * ((one.get("targets") or 1) / most) ** 0.5 for one in bins]
+    sizes = [3 + 6 * (one["targets"] / most) ** 0.5 for one in bins]
     return {"type": "scatter", "mode": "lines+markers", "name": label(name), "opacity": round(opacity, 2),
             "x": plain((one["from"] * (one["to"] + 1)) ** 0.5 for one in bins), "y": plain(one["loss"] for one in bins),
             "text": texts, "hovertemplate": "%{text}<extra></extra>",

@@ -30,14 +30,12 @@ class Run:
 
     def setting(self, section, key, default=None):
         """A value of the effective configuration."""
-        values = self.state.get("config", {})
-        values = values.get(section, {}) if isinstance(values, dict) else {}
+        values = self.state.get("config", {}).get(section)
         return values.get(key, default) if isinstance(values, dict) else default
 
     def numerics(self, key):
         """A value of the numerics record."""
-        values = self.state.get("numerics", {})
-        return values.get(key) if isinstance(values, dict) else None
+        return self.state.get("numerics", {}).get(key)
 
     def parameters(self):
         """How many parameters the whole model has; None if unknown. Packed weights do not tell."""
@@ -89,7 +87,7 @@ def newest_checkpoint(directory):
     for step in steps:
         path = os.path.join(directory, f"step-{step}")
         state = read_object(os.path.join(path, "state", "state.json"), CHECKSUM_BYTES)
-        if state:
+        if isinstance(state.get("config"), dict) and isinstance(state.get("numerics"), dict):
             return path, state
     return None, {}
 

@@ -8,7 +8,7 @@ import html
 from array import array
 from itertools import accumulate
 
-from longstride.report.sizes import time_unit
+from longstride.report.sizes import is_number, time_unit
 from longstride.report.thin import kept_rows, smoothed
 
 RUN_COLOURS = ("@blue", "@orange", "@teal", "@purple", "@rose", "@gold", "@green", "@grey")
@@ -82,7 +82,7 @@ def noisy_line(course, values, name, colour, hover):
 
 def eval_line(course, key, name, colour, hover, scale=1):
     """A value of every evaluation."""
-    lines = [one for one in course.run.metrics.evals if isinstance(one.get(key), (int, float))]
+    lines = [one for one in course.run.metrics.evals if is_number(one.get(key))]
     if not lines:
         return []
     return [{"type": "scatter", "mode": "lines+markers", "name": label(name),

@@ -2,6 +2,11 @@
 import math
 
 
+def is_number(value):
+    """Whether a value of a JSON file is a number that can be summed and drawn: nothing measured reaches 1e100."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e100
+
+
 def tokens_text(count):
     """4096 → 4K, 131072 → 128K, 1000 → 1000: powers of 1024 where they divide, as in the configuration."""
     count = int(count)
@@ -29,7 +34,7 @@ def bytes_text(count):
 
 def digits(x, most=3):
     """At least three significant digits, without an exponent where possible: 1234, 123, 12.3, 1.23, 0.0123."""
-    if x != x:
+    if x - x != 0:
         return "–"
     if x == 0:
         return "0"

@@ -3,6 +3,7 @@ import contextlib
 import io
 import json
 import os
+import random
 import re
 import tempfile
 import unittest
@@ -309,6 +310,63 @@ class Command(WithFolder):
         with open(target, encoding="utf-8") as file:
             self.assertEqual(file.read(), "old")
         self.assertEqual(os.listdir(self.folder.name), ["a.html"])
+
+
+class Damaged(WithFolder):
+    """Files with values that do not belong there: a report, or an Error; never another exception."""
+
+    VALUES = (None, True, 0, -1, 2**70, 10**400, 1e308, float("nan"), float("inf"), "x", [], {}, [1], {"a": 1}, 5e-324)
+
+    def altered(self, value, draw):
+        """A copy with one to three values replaced or left out, anywhere in it."""
+        value = json.loads(json.dumps(value))
+        for _ in range(draw.randint(1, 3)):
+            place = value
+            while place:
+                key = draw.choice(list(place) if isinstance(place, dict) else range(len(place)))
+                if isinstance(place[key], (dict, list)) and draw.random() < 0.8:
+                    place = place[key]
+                    continue
+                if isinstance(place, dict) and draw.random() < 0.2:
+                    del place[key]
+                else:
+                    place[key] = draw.choice(self.VALUES)
+                break
+        return value
+
+    def alter_file(self, path, draw, tail=0):
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        value = self.altered(json.loads(text[:len(text) - tail]), draw)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(json.dumps(value) + text[len(text) - tail:])
+
+    def test_altered_files(self):
+        outcomes = {"made": 0, "refused": 0}
+        with mock.patch.object(page, "plotly_source", lambda: ""), contextlib.redirect_stdout(io.StringIO()):
+            for seed in range(150):
+                draw, run = random.Random(seed), self.path(f"run{seed}")
+                os.mkdir(run)
+                lines = [samples.step_line(step, 8) for step in range(1, 6)] + [samples.eval_line(5)]
+                if seed % 3 == 0:
+                    place = draw.randrange(len(lines))
+                    lines[place] = self.altered(lines[place], draw)
+                samples.write_lines(os.path.join(run, "metrics.jsonl"), lines)
+                saved = samples.write_checkpoint(run, 5, lora={"rank": 8}, metrics={"file": "metrics.jsonl"})
+                evaluation, needles = samples.make_needles(run, 1)
+                if seed % 3 == 1:
+                    self.alter_file(os.path.join(saved, "state", "state.json"), draw, 18)
+                    self.alter_file(os.path.join(saved, "config.json"), draw)
+                if seed % 3 == 2:
+                    self.alter_file(draw.choice((evaluation, needles)), draw)
+                with self.subTest(seed=seed):
+                    try:
+                        main([run, "--eval", evaluation])
+                        outcomes["made"] += 1
+                    except Error:
+                        outcomes["refused"] += 1
+        self.assertGreater(outcomes["made"], 75)
+        self.assertGreater(outcomes["refused"], 5)
 
 
 class Plotly(unittest.TestCase):
