@@ -72,8 +72,7 @@ def facts(run):
 
 
 def model_text(run):
-    name = run.setting("model", "preset") or os.path.basename(str(run.setting("model", "path") or "").rstrip("/"))
-    shape = run.model
+    name, shape = run.setting("model", "preset") or base_name(str(run.setting("model", "path") or "")), run.model
     parts = [str(name)] if name else []
     if shape.get("model_type"):
         parts.append(str(shape["model_type"]))
@@ -84,6 +83,12 @@ def model_text(run):
     if run.setting("model", "quantize"):
         parts.append(f"quantized to {run.setting('model', 'quantize')}")
     return ", ".join(parts)
+
+
+def base_name(path):
+    """The last part of a path; of a checkpoint also the run that it belongs to."""
+    parts = path.rstrip("/").split("/")
+    return "/".join(parts[-2:] if parts[-1].startswith("step-") else parts[-1:])
 
 
 def parameters_text(run):
@@ -180,7 +185,7 @@ def time_text(run):
         return datetime.fromtimestamp(seconds, timezone.utc).strftime("%-d %b %Y, %H:%M" if day else "%H:%M")
 
     same_day = datetime.fromtimestamp(begin, timezone.utc).date() == datetime.fromtimestamp(end, timezone.utc).date()
-    text = f"{form(begin)} to {form(end, not same_day)} UTC"
+    text = form(begin) + (f" to {form(end, not same_day)} UTC" if form(end) != form(begin) else " UTC")
     resumed = len(run.metrics.resumes())
     if resumed:
         text += ", resumed once" if resumed == 1 else f", resumed {resumed} times"

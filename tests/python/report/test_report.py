@@ -164,10 +164,11 @@ class Header(WithFolder):
 
     def test_adapters_and_unfinished(self):
         samples.make_run(self.path("run"), steps=50, checkpoint=False, total_steps=80)
-        samples.write_checkpoint(self.path("run"), 50, lora={"rank": 8})
+        samples.write_checkpoint(self.path("run"), 50, lora={"rank": 8}, model={"path": "runs/first/step-60"})
         os.unlink(self.path("run", "step-50", "model.safetensors"))
         run = Run(self.path("run"))
         self.assertEqual(dict(facts(run))["Parameters"], "96, trained (adapters of rank 8)")
+        self.assertEqual(dict(facts(run))["Model"].split(",")[0], "first/step-60")
         self.assertEqual(status(run), ("step 50 of 80", False))
 
     def test_damaged_checkpoints_are_passed_over(self):
