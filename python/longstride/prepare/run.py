@@ -1,0 +1,176 @@
+"""A run: its directory, what an earlier one has left there, and the work from pieces to the manifest."""
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import shutil
+
+from ..errors import Error
+from . import parts
+from .files import digest, read_json, sync_directory, write_json, writing
+from .pool import Pool, Refused
+from .shards import Joiner, altered
+
+VERSION = 1
+WORK = ".prepare"  # in the output directory, until the manifest is written
+
+
+def made_by():
+    from importlib import metadata
+
+    try:
+        return f"longstride {metadata.version('longstride')}"
+    except metadata.PackageNotFoundError:
+        return "longstride 0"
+
+
+class Run:
+    """`identity` (tokenizer and options) is all that decides about the bytes, beside the input."""
+
+    def __init__(self, out, identity, settings):
+        self.out, self.identity, self.settings = out, identity, settings
+        self.work = os.path.join(out, WORK)
+        key = [identity["tokenizer"]["xxh3"], identity["options"]]
+        # A worker that outlives a killed run for a moment can never write into a run with other settings.
+        self.folder = os.path.join(self.work, digest(json.dumps(key, sort_keys=True).encode()))
+        self.lock = None
+        self.state = {split: {"shards": [], "part": 0, "document": 0} for split in splits(settings)}
+        settings["folder"] = os.path.abspath(self.folder)
+
+    def __enter__(self):
+        """Finds out what is there. Refuses what belongs to other data."""
+        with writing(self.out):
+            os.makedirs(self.out, exist_ok=True)
+            foreign = sorted(set(os.listdir(self.out)) - {WORK, "manifest.json"})
+            if not os.path.exists(os.path.join(self.out, "manifest.json")):
+                if foreign and not os.path.exists(os.path.join(self.work, "run.json")):
+                    raise Error(f"{self.out} is not empty: it holds {foreign[0]}", "choose a new directory for --out")
+                os.makedirs(self.work, exist_ok=True)
+                self.take_lock()
+        return self
+
+    def __exit__(self, *_):
+        if self.lock is not None:
+            os.close(self.lock)
+
+    def take_lock(self):
+        self.lock = os.open(os.path.join(self.work, "lock"), os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise
+            raise Error(f"another run is writing to {self.out}", "wait for it, or choose another --out") from None
+
+    def finished(self):
+        """The manifest of a finished run, after its check; None if there is none."""
+        path = os.path.join(self.out, "manifest.json")
+        if not os.path.exists(path):
+            return None
+        manifest = read_json(path)
+        if not isinstance(manifest, dict) or manifest.get("format") != "longstride data":
+            raise Error(f"{path} is not a manifest of prepared data", "choose a new directory for --out")
+        self.compare({key: manifest.get(key) for key in self.identity}, "was made")
+        shards = [shard for split in manifest["splits"].values() for shard in split["shards"]]
+        self.check_shards(shards)
+        shutil.rmtree(self.work, ignore_errors=True)
+        return manifest
+
+    def resume(self):
+        """Finds what an unfinished run of the same identity has done; True if there was one."""
+        path = os.path.join(self.work, "run.json")
+        earlier = read_json(path)
+        if earlier is None:
+            with writing(self.work):
+                os.makedirs(self.folder, exist_ok=True)
+            write_json(path, self.identity)
+            return False
+        self.compare(earlier, "was begun")
+        with writing(self.work):
+            os.makedirs(self.folder, exist_ok=True)
+            for name in os.listdir(self.folder):
+                if name.endswith(".tmp"):
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(os.path.join(self.folder, name))
+        self.state = read_json(os.path.join(self.folder, "shards.json")) or self.state
+        self.check_shards([shard for split in self.state.values() for shard in split["shards"]])
+        return True
+
+    def compare(self, earlier, verb):
+        if earlier.get("tokenizer", {}).get("xxh3") != self.identity["tokenizer"]["xxh3"]:
+            raise Error(f"{self.out} {verb} with another tokenizer or chat template: {earlier.get('tokenizer')}, "
+                        f"not {self.identity['tokenizer']}", "choose another --out, or remove it")
+        before, now = earlier.get("options") or {}, self.identity["options"]
+        wrong = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key)]
+        if wrong:
+            told = ", ".join(f"{key} {json.dumps(before.get(key))}, not {json.dumps(now.get(key))}" for key in wrong)
+            raise Error(f"{self.out} {verb} with other options: {told}", "use the same, choose another --out, or remove it")
+
+    def check_shards(self, shards):
+        path = altered(self.out, shards)
+        if path is not None:
+            raise Error(f"{path} is not as it was written: it was altered or removed",
+                        f"remove {self.out} and prepare the data again")
+
+    def known(self, piece):
+        """The description of the part of a piece if an earlier run has finished it."""
+        entry = parts.describe(self.folder, piece.index)
+        used = [split for split, state in self.state.items()
+                if piece.index < state["part"] or (piece.index == state["part"] and state["document"])]
+        if entry is None or entry["input"] != piece.checksum:
+            if used:
+                raise Refused(f"the input is not what the unfinished run in {self.out} has read"
+                              + (f": {piece.names[0]} differs" if piece.names else ""),
+                              f"restore it, or remove {self.out} and begin anew")
+            return None
+        for split, part in entry["splits"].items():
+            gone = piece.index < self.state[split]["part"]
+            if not gone and not parts.intact(self.folder, piece.index, split, part):
+                if used:
+                    raise Refused(f"the part {parts.file_name(self.folder, piece.index, split)} was altered or removed",
+                                  f"remove {self.out} and begin anew")
+                return None
+        return entry
+
+    def make(self, pieces, workers, progress):
+        """Does the work. Returns the splits' entries for the manifest and the counts of all parts."""
+        counts = {"once": 0, "written": 0, "empty": 0}
+        joiners = {split: Joiner(self.out, self.folder, split, self.settings, state, self.save)
+                   for split, state in self.state.items()}
+        number = 0
+        try:
+            with Pool(self.settings, workers, pieces, self.known) as pool:
+                for number, entry in enumerate(pool.results(progress.draw), 1):
+                    for split, joiner in joiners.items():
+                        joiner.add(number - 1, entry["splits"].get(split))
+                    for key in counts:
+                        counts[key] += entry[key]
+                    progress.advance(entry["position"], sum(part["tokens"] for part in entry["splits"].values()))
+            return joiners, counts, number
+        except BaseException:
+            for joiner in joiners.values():
+                joiner.close()
+            raise
+
+    def save(self):
+        write_json(os.path.join(self.folder, "shards.json"), self.state)
+
+    def finish(self, joiners, count, origin, vocabulary):
+        """Writes the last shards and the manifest, and removes what only an unfinished run needs."""
+        for joiner in joiners.values():
+            joiner.finish(count)
+        manifest = {"format": "longstride data", "version": VERSION, "token_bytes": self.settings["token_bytes"],
+                    "vocabulary": vocabulary, "targets": self.settings["targets"],
+                    "tokenizer": self.identity["tokenizer"],
+                    "splits": {split: joiner.summary() for split, joiner in joiners.items()},
+                    "origin": origin, "options": self.identity["options"], "made_by": made_by()}
+        write_json(os.path.join(self.out, "manifest.json"), manifest)
+        shutil.rmtree(self.work, ignore_errors=True)
+        with writing(self.out):
+            sync_directory(self.out)
+        return manifest
+
+
+def splits(settings):
+    return parts.SPLITS if settings["eval_fraction"] else parts.SPLITS[:1]
