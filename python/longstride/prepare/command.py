@@ -157,13 +157,13 @@ def execute(task, options):
             print(f"going on with the unfinished run in {options.out}", file=sys.stderr)
         progress = Progress(task.total, unit=task.unit[0], name=task.unit[1])
         try:
-            joiners, counts, number = run.make(task.pieces, options.workers, progress)
+            counts = run.make(task.pieces, options.workers, progress)
         except BaseException:
             progress.clear()
             raise
         progress.finish()
-        check_counts(joiners, counts, options)
-        report(run.finish(joiners, number, task.origin(), task.tokenizer.vocabulary))
+        check_counts(run.joiners, counts, options)
+        report(run.finish(counts["parts"], task.origin(), task.tokenizer.vocabulary))
         return 0
 
 

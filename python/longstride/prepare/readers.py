@@ -100,7 +100,7 @@ class Reader:
         """Pieces that end with the end of a line."""
         first, held, size = 1, [], 0
         with reading(source.path), HashingFile(source.path) as raw:
-            for block in blocks(raw, source):
+            for block in cut(blocks(raw, source), self.size):
                 size += len(block)
                 end = block.rfind(b"\n") + 1 if size >= self.size else 0
                 if not end:
@@ -145,6 +145,12 @@ def blocks(raw, source):
         raise Error(f"{source.path} is not a whole gzip file: {error}", "pack it again") from None
     finally:
         buffered.detach()  # else it would close the file
+
+
+def cut(found, size):
+    """Blocks of at most `size` bytes."""
+    for block in found:
+        yield from (block[start:start + size] for start in range(0, len(block), size))
 
 
 def unpack_zstd(raw, source):

@@ -34,7 +34,7 @@ class Run:
         key = [identity["tokenizer"]["xxh3"], identity["options"]]
         # A worker that outlives a killed run for a moment can never write into a run with other settings.
         self.folder = os.path.join(self.work, digest(json.dumps(key, sort_keys=True).encode()))
-        self.lock = None
+        self.lock, self.joiners = None, {}
         self.state = {split: {"shards": [], "part": 0, "document": 0} for split in splits(settings)}
         settings["folder"] = os.path.abspath(self.folder)
 
@@ -51,6 +51,8 @@ class Run:
         return self
 
     def __exit__(self, *_):
+        for joiner in self.joiners.values():
+            joiner.close()
         if self.lock is not None:
             os.close(self.lock)
 
@@ -81,7 +83,8 @@ class Run:
         """Finds what an unfinished run of the same identity has done; True if there was one."""
         path = os.path.join(self.work, "run.json")
         earlier = read_json(path)
-        if earlier is None:
+        if earlier is None or not self.has_work():
+            shutil.rmtree(self.folder, ignore_errors=True)
             with writing(self.work):
                 os.makedirs(self.folder, exist_ok=True)
             write_json(path, self.identity)
@@ -96,6 +99,11 @@ class Run:
         self.state = read_json(os.path.join(self.folder, "shards.json")) or self.state
         self.check_shards([shard for split in self.state.values() for shard in split["shards"]])
         return True
+
+    def has_work(self):
+        """Whether an earlier run has finished a part; one that failed at once is not worth a refusal."""
+        folders = [entry.path for entry in os.scandir(self.work) if entry.is_dir()]
+        return any(name.endswith(".json") for folder in folders for name in os.listdir(folder))
 
     def compare(self, earlier, verb):
         if earlier.get("tokenizer", {}).get("xxh3") != self.identity["tokenizer"]["xxh3"]:
@@ -116,54 +124,44 @@ class Run:
     def known(self, piece):
         """The description of the part of a piece if an earlier run has finished it."""
         entry = parts.describe(self.folder, piece.index)
-        used = [split for split, state in self.state.items()
-                if piece.index < state["part"] or (piece.index == state["part"] and state["document"])]
         if entry is None or entry["input"] != piece.checksum:
-            if used:
+            if any((piece.index, 0) < (state["part"], state["document"]) for state in self.state.values()):
                 raise Refused(f"the input is not what the unfinished run in {self.out} has read"
                               + (f": {piece.names[0]} differs" if piece.names else ""),
                               f"restore it, or remove {self.out} and begin anew")
             return None
         for split, part in entry["splits"].items():
-            gone = piece.index < self.state[split]["part"]
-            if not gone and not parts.intact(self.folder, piece.index, split, part):
-                if used:
-                    raise Refused(f"the part {parts.file_name(self.folder, piece.index, split)} was altered or removed",
-                                  f"remove {self.out} and begin anew")
+            needed = piece.index >= self.state[split]["part"]  # else it is in shards, which have been checked
+            if needed and not parts.intact(self.folder, piece.index, split, part):
                 return None
         return entry
 
     def make(self, pieces, workers, progress):
-        """Does the work. Returns the splits' entries for the manifest and the counts of all parts."""
-        counts = {"once": 0, "written": 0, "empty": 0}
-        joiners = {split: Joiner(self.out, self.folder, split, self.settings, state, self.save)
-                   for split, state in self.state.items()}
-        number = 0
-        try:
-            with Pool(self.settings, workers, pieces, self.known) as pool:
-                for number, entry in enumerate(pool.results(progress.draw), 1):
-                    for split, joiner in joiners.items():
-                        joiner.add(number - 1, entry["splits"].get(split))
-                    for key in counts:
-                        counts[key] += entry[key]
-                    progress.advance(entry["position"], sum(part["tokens"] for part in entry["splits"].values()))
-            return joiners, counts, number
-        except BaseException:
-            for joiner in joiners.values():
-                joiner.close()
-            raise
+        """Does the work. Returns the counts of all parts."""
+        counts = {"once": 0, "written": 0, "empty": 0, "parts": 0}
+        self.joiners = {split: Joiner(self.out, self.folder, split, self.settings, state, self.save)
+                        for split, state in self.state.items()}
+        with Pool(self.settings, workers, pieces, self.known) as pool:
+            for entry in pool.results(progress.draw):
+                for split, joiner in self.joiners.items():
+                    joiner.add(counts["parts"], entry["splits"].get(split))
+                for key in ("once", "written", "empty"):
+                    counts[key] += entry[key]
+                counts["parts"] += 1
+                progress.advance(entry["position"], sum(part["tokens"] for part in entry["splits"].values()))
+        return counts
 
     def save(self):
         write_json(os.path.join(self.folder, "shards.json"), self.state)
 
-    def finish(self, joiners, count, origin, vocabulary):
+    def finish(self, count, origin, vocabulary):
         """Writes the last shards and the manifest, and removes what only an unfinished run needs."""
-        for joiner in joiners.values():
+        for joiner in self.joiners.values():
             joiner.finish(count)
         manifest = {"format": "longstride data", "version": VERSION, "token_bytes": self.settings["token_bytes"],
                     "vocabulary": vocabulary, "targets": self.settings["targets"],
                     "tokenizer": self.identity["tokenizer"],
-                    "splits": {split: joiner.summary() for split, joiner in joiners.items()},
+                    "splits": {split: joiner.summary() for split, joiner in self.joiners.items()},
                     "origin": origin, "options": self.identity["options"], "made_by": made_by()}
         write_json(os.path.join(self.out, "manifest.json"), manifest)
         shutil.rmtree(self.work, ignore_errors=True)

@@ -20,7 +20,7 @@ def main():
     while True:
         try:
             message = pickle.load(sys.stdin.buffer)
-        except EOFError:
+        except (EOFError, pickle.UnpicklingError):  # the main process has ended, perhaps in the middle of a piece
             return
         try:
             if preparer is None:
