@@ -60,7 +60,7 @@ def parse(value, what):
         return value
     try:
         return json.loads(value)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Error(f"the {what} are a string that is not JSON: {error}", "give a list, or a list as JSON") from None
 
 

@@ -2,7 +2,6 @@
 import array
 import dataclasses
 import json
-import math
 
 from ..errors import Error
 from .chat import Chats, token_ranges
@@ -83,7 +82,7 @@ class Preparer:
     def read_row(self, place, text):
         try:
             row = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise Error(f"{place}: broken JSON: {error}",
                         "every line must hold one JSON object; name the format with --format if it is no JSONL") from None
         if not isinstance(row, dict):
@@ -103,7 +102,7 @@ class Preparer:
         if self.weights:
             record.weight = row.get(settings["weight_column"])
             if isinstance(record.weight, bool) or not isinstance(record.weight, int | float) \
-                    or not math.isfinite(record.weight) or abs(record.weight) > 3e38:
+                    or not abs(record.weight) < 3e38:  # not a number, or infinite as float32
                 raise Error(f"{place}: '{settings['weight_column']}' is not a finite number", "every row needs a weight")
         return record
 

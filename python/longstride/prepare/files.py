@@ -20,6 +20,13 @@ def need(name):
                     "pip install 'longstride[prepare]'") from None
 
 
+def child_environment(**values):
+    """For a Python process that imports this package from where it is."""
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return dict(os.environ, PYTHONPATH=os.pathsep.join(paths), **values)
+
+
 def hasher():
     """A running XXH3-64: update(bytes), hexdigest()."""
     return need("xxhash").xxh3_64()
@@ -89,7 +96,7 @@ def write_whole(path, data, sync=True):
 
 
 def write_json(path, value, sync=True):
-    write_whole(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode(), sync)
+    write_whole(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"), sync)
 
 
 def read_json(path):

@@ -11,6 +11,7 @@ import sys
 import threading
 
 from ..errors import Error, InternalError
+from .files import child_environment
 
 
 class Pool:
@@ -20,11 +21,9 @@ class Pool:
         self.pieces, self.known = iter(pieces), known
         self.reading, self.change = threading.Lock(), threading.Condition()
         self.found, self.end, self.next = {}, None, 0  # results by piece; how many pieces there are, once known
-        package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        environment = dict(os.environ, TOKENIZERS_PARALLELISM="false", RAYON_NUM_THREADS="1", OMP_NUM_THREADS="1",
-                           OPENBLAS_NUM_THREADS="1", PYTHONPATH=os.pathsep.join(
-                               [package, *filter(None, [os.environ.get("PYTHONPATH")])]))
-        self.message = pickle.dumps(settings)
+        environment = child_environment(TOKENIZERS_PARALLELISM="false", RAYON_NUM_THREADS="1", OMP_NUM_THREADS="1",
+                                        OPENBLAS_NUM_THREADS="1")
+        self.message = pickle.dumps(settings | {"parent": os.getpid()})
         self.workers = [subprocess.Popen([sys.executable, "-m", "longstride.prepare.worker"], stdin=subprocess.PIPE,
                                          stdout=subprocess.PIPE, env=environment) for _ in range(count)]
         self.threads = [threading.Thread(target=self.serve, args=(worker,), daemon=True) for worker in self.workers]

@@ -3,6 +3,7 @@
 A shard ends where the next document would make it longer than the limit, so its bytes depend on the documents alone.
 Each finished shard is noted, with the place in the parts where the next one begins; a run that goes on starts there.
 """
+import contextlib
 import os
 
 from . import parts
@@ -57,8 +58,10 @@ class Shard:
                 "files": {kind: {"bytes": self.sizes[kind], "xxh3": self.sums[kind].hexdigest()} for kind in self.kinds}}
 
     def close(self):
+        """Gives up. What is not written yet need not be, and a full disk has been told."""
         for file in self.files.values():
-            file.close()
+            with contextlib.suppress(OSError):
+                file.close()
 
 
 class Joiner:

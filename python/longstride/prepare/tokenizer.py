@@ -1,12 +1,16 @@
 """The tokenizer: loaded by transformers, which knows its peculiarities, and used through `tokenizers`.
 
-Only the main process imports transformers. Workers get the resolved tokenizer as text.
+A process of its own imports transformers, with torch hidden from it: torch is not needed, and takes seconds to import.
+The main process and the workers get the resolved tokenizer as text.
 """
 import dataclasses
 import os
+import pickle
+import subprocess
+import sys
 
-from ..errors import Error
-from .files import digest, need, reading
+from ..errors import Error, InternalError
+from .files import child_environment, digest, need, reading
 
 GENERATION = r"\{\%-?\s*generation\s*-?\%\}"
 
@@ -31,7 +35,21 @@ def load(path):
     if not os.path.isfile(name):
         raise Error(f"{path} holds no tokenizer.json",
                     "give the model's directory; save a slow tokenizer as a fast one with transformers first")
-    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # that there is no torch is fine
+    if "transformers" in sys.modules:
+        return load_here(path)
+    process = subprocess.run([sys.executable, "-m", "longstride.prepare.tokenizer", path], stdout=subprocess.PIPE,
+                             env=child_environment(TRANSFORMERS_NO_ADVISORY_WARNINGS="1"), check=False)
+    try:
+        kind, *content = pickle.loads(process.stdout)
+    except (EOFError, pickle.UnpicklingError):
+        raise InternalError(f"loading the tokenizer in {path} ended with status {process.returncode}") from None
+    if kind == "error":
+        raise Error(*content)
+    return Tokenizer(*content)
+
+
+def load_here(path):
+    """The same in this process."""
     transformers = need("transformers")
     configured = any(os.path.exists(os.path.join(path, other)) for other in ("tokenizer_config.json", "config.json"))
     loader = transformers.AutoTokenizer if configured else transformers.PreTrainedTokenizerFast
@@ -43,7 +61,7 @@ def load(path):
                     "see that transformers.AutoTokenizer.from_pretrained loads it") from None
     backend.no_truncation()
     backend.no_padding()
-    with reading(name), open(name, "rb") as file:
+    with reading(path), open(os.path.join(path, "tokenizer.json"), "rb") as file:
         content = file.read()
     vocabulary = max(backend.get_vocab_size(with_added_tokens=True),
                      1 + max(backend.get_vocab(with_added_tokens=True).values(), default=0))
@@ -77,3 +95,20 @@ def end_token(tokenizer, choice):
         raise Error(f"the tokenizer in {tokenizer.path} has no token {text!r}",
                     "--end-token takes the text of one token, eos or none")
     return found
+
+
+def main():
+    """Answers with a pickle on the standard output."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever is printed meanwhile must not be taken for the answer
+    sys.modules["torch"] = None  # imports of it fail from now on
+    try:
+        answer = ("tokenizer", *dataclasses.astuple(load_here(sys.argv[1])))
+    except Error as error:
+        answer = ("error", error.message, error.hint)
+    pickle.dump(answer, answers)
+    answers.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -34,7 +34,7 @@ def main():
             answer = ("error", error.message, error.hint)
         except MemoryError:
             answer = ("error", "a worker has not enough memory", "use fewer --workers, or cut the longest document")
-        except BaseException:
+        except Exception:
             answer = ("internal", traceback.format_exc())
         try:
             pickle.dump(answer, answers)
@@ -45,8 +45,11 @@ def main():
 
 def work(preparer, settings, piece):
     preparer.once = preparer.written = preparer.empty = 0
-    description = parts.write(settings["folder"], piece.index, piece.checksum, preparer.documents(piece),
-                              settings["token_bytes"], settings["targets"])
+    documents = list(preparer.documents(piece))
+    if os.getppid() != settings["parent"]:
+        sys.exit(1)  # the main process was killed: another may be at work here by now
+    description = parts.write(settings["folder"], piece.index, piece.checksum, documents, settings["token_bytes"],
+                              settings["targets"])
     description |= {"once": preparer.once, "written": preparer.written, "empty": preparer.empty,
                     "position": piece.position}
     parts.save(settings["folder"], piece.index, description)

@@ -5,7 +5,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.dirname(__file__))
-import support  # noqa: E402
+import prepare_support as support  # noqa: E402
 
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}]
 AGENT = [{"role": "user", "content": "Add 2 and 3, then 4."},

@@ -5,7 +5,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.dirname(__file__))
-import support  # noqa: E402
+import prepare_support as support  # noqa: E402
 
 
 class Needle(support.Case):

@@ -13,7 +13,7 @@ import unittest
 from unittest import mock
 
 sys.path.insert(0, os.path.dirname(__file__))
-import support  # noqa: E402
+import prepare_support as support  # noqa: E402
 
 KILLS = int(os.environ.get("LONGSTRIDE_TEST_KILLS", "10"))
 
@@ -142,13 +142,14 @@ class Runs(support.Case):
         wanted = self.reference()
         for limit in (2000, 9000):  # of a file's size: for parts, which workers write; for shards
             code = (f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
-                    "import sys; sys.path[:0] = sys.argv[1:2]; from longstride.prepare import main; main(sys.argv[2:])")
+                    "import sys; sys.path[:0] = sys.argv[1:2]; from longstride.prepare import main\n"
+                    "try: main(sys.argv[2:])\nexcept RuntimeError as error: print(type(error).__name__, error)")
             result = subprocess.run(
                 [sys.executable, "-B", "-c", code, os.path.join(support.ROOT, "python"), self.source, *self.options,
                  "--tokenizer", self.tokenizer, "--out", self.out, "--workers", "1", "--piece-bytes", "4000"],
                 capture_output=True, text=True, check=False)
-            self.assertIn("a file grew too large for " + self.out, result.stderr)
-            self.assertIn("run the same command again", result.stderr)
+            self.assertIn("Error a file grew too large for " + self.out, result.stdout)
+            self.assertIn("run the same command again", result.stdout)
             self.assertFalse(os.path.exists(os.path.join(self.out, "manifest.json")))
         self.run_all(self.out, piece=4000)
         self.assertEqual(support.contents(self.out), wanted)

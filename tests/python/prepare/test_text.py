@@ -7,7 +7,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.dirname(__file__))
-import support  # noqa: E402
+import prepare_support as support  # noqa: E402
 
 
 def save_dataset(directory, table, shards):

@@ -12,6 +12,7 @@ import unittest
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3))
 sys.path.insert(0, os.path.join(ROOT, "python"))
 os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+import transformers  # noqa: E402 - once it is imported, `prepare` starts no process for it
 
 SCRIPTS = {
     "Latin": "Señor Müller naïvely sipped crème brûlée, didn't he?  Two  spaces.\n\tA tab.",
@@ -204,9 +205,7 @@ class Case(unittest.TestCase):
         return os.path.join(self.directory, *names)
 
     def transformers(self, directory=None):
-        from transformers import AutoTokenizer
-
-        return AutoTokenizer.from_pretrained(directory or self.tokenizer)
+        return transformers.AutoTokenizer.from_pretrained(directory or self.tokenizer)
 
     def prepare(self, *arguments, tokenizer=None, out=None):
         return prepare(*arguments, "--tokenizer", tokenizer or self.tokenizer, "--out", out or self.out)
