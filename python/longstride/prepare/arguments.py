@@ -72,7 +72,8 @@ class Parser(argparse.ArgumentParser):
 def common(parser):
     parser.add_argument("--tokenizer", metavar="DIR", required=True, help="a directory with tokenizer.json")
     parser.add_argument("--out", metavar="DATA", help="the directory to write; an unfinished one is continued")
-    parser.add_argument("--show", metavar="N", type=count, help="print the first N samples, targets marked, and write nothing")
+    parser.add_argument("--show", metavar="N", type=count,
+                        help="print the first N samples, targets marked, and write nothing")
     parser.add_argument("--workers", metavar="N", type=count, default=len(os.sched_getaffinity(0)),
                         help="processes (default: one per processor); no effect on the output")
     parser.add_argument("--shard-tokens", metavar="N", type=size, default=1 << 28,
@@ -93,7 +94,8 @@ def documents_parser():
     parser.add_argument("--split", metavar="NAME", help="which split of a datasets directory to read")
     parser.add_argument("--text-column", metavar="NAME", default="text", help="key of the text (default: text)")
     parser.add_argument("--messages-column", metavar="NAME", help="key of the messages: the input holds chats")
-    parser.add_argument("--tools-column", metavar="NAME", default="tools", help="key of a chat's tools (default: tools)")
+    parser.add_argument("--tools-column", metavar="NAME", default="tools",
+                        help="key of a chat's tools (default: tools)")
     parser.add_argument("--weight-column", metavar="NAME", help="key of a document's weight: a number of any sign")
     parser.add_argument("--end-token", metavar="TOKEN", default="eos",
                         help="what ends a document of plain text: eos (default), none, or the text of a token")
@@ -117,10 +119,12 @@ def needle_parser():
     parser = Parser(prog="longstride prepare needle", allow_abbrev=False, description=(
         "Makes documents that hide a number in neutral text and ask for it at the end; only the answer is a target."))
     common(parser)
-    parser.add_argument("--lengths", metavar="N,...", type=items(size), required=True, help="tokens of a document: 4K,16K")
+    parser.add_argument("--lengths", metavar="N,...", type=items(size), required=True,
+                        help="tokens of a document: 4K,16K")
     parser.add_argument("--depths", metavar="D,...", type=items(fraction), default=[0.0, 0.25, 0.5, 0.75, 1.0],
                         help="where the number stands: 0 at the beginning, 1 at the end (default 0,0.25,0.5,0.75,1)")
-    parser.add_argument("--count", metavar="N", type=count, default=1, help="documents of each length and depth (default 1)")
+    parser.add_argument("--count", metavar="N", type=count, default=1,
+                        help="documents of each length and depth (default 1)")
     parser.add_argument("--filler", metavar="FILE", action="append", default=[],
                         help="text to hide it in, in place of a built-in one; may be repeated")
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="for other numbers (default 0)")

@@ -40,12 +40,14 @@ class Chats:
 
     def check(self, messages, tools):
         if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
-            raise Error("the messages are not a list of objects", "a message is like {\"role\": \"user\", \"content\": \"...\"}")
+            raise Error("the messages are not a list of objects",
+                        "a message is like {\"role\": \"user\", \"content\": \"...\"}")
         for number, message in enumerate(messages, 1):
             role = message.get("role")
             if role not in self.roles:
                 known = ", ".join(sorted(self.roles))
-                raise Error(f"message {number} has " + (f"the unknown role {role!r}" if "role" in message else "no role"),
+                wrong = f"the unknown role {role!r}" if "role" in message else "no role"
+                raise Error(f"message {number} has {wrong}",
                             f"known roles are: {known}; add one that the template knows with --role NAME")
         if not any(message["role"] == ANSWER for message in messages):
             raise Error("the chat has no answer: no message has the role 'assistant'",
@@ -65,7 +67,7 @@ def parse(value, what):
 
 
 def from_prefixes(template, messages, tools):
-    """Answers are looked for from the last to the first: each is in the latest sample that begins with its rendering."""
+    """Answers are found from the last to the first: each is in the latest sample that begins with its rendering."""
     whole = text = template.render(messages, tools)
     samples, spans = [], []
     for number in reversed([i for i, message in enumerate(messages) if message["role"] == ANSWER]):

@@ -85,10 +85,12 @@ def documents_task(options):
         text = "".join(settings["templates"].values())
         settings["date"] = choose_date(options, text)
         for name, template in settings["templates"].items():  # for an early message
-            Template(template, {}, settings["date"], options.template or f"the chat template '{name}' of {tokenizer.path}")
+            Template(template, {}, settings["date"],
+                     options.template or f"the chat template '{name}' of {tokenizer.path}")
         columns[options.tools_column] = False
         chosen |= {key: settings[key] for key in ("messages_column", "tools_column", "roles")}
-        chosen |= {"template_arguments": dict(options.template_arg), "date": settings["date"] if uses_date(text) else None}
+        chosen |= {"template_arguments": dict(options.template_arg),
+                   "date": settings["date"] if uses_date(text) else None}
     else:
         settings |= {"text_column": options.text_column, "end": end_token(tokenizer, options.end_token)}
         chosen |= {"text_column": options.text_column, "end_token": settings["end"],
@@ -175,10 +177,10 @@ def check_counts(joiners, counts, options):
         factor = counts["written"] / max(1, counts["once"])
         print(f"the template rewrites history: the samples have {factor:.2f} times the tokens of the chats")
         if factor > options.max_factor:
-            raise Error(f"the template rewrites history, so most answers need samples of their own, with {factor:.2f} times "
-                        f"the tokens of the chats (allowed: {options.max_factor:g})",
-                        f"accept it with --max-factor {factor + 0.005:.2f} (what is done is used), or give a template with "
-                        "{% generation %} tags: --template FILE")
+            raise Error("the template rewrites history, so answers need samples of their own, with "
+                        f"{factor:.2f} times the tokens of the chats (allowed: {options.max_factor:g})",
+                        f"accept it with --max-factor {factor + 0.005:.2f} (what is done is used), or give a template "
+                        "with {% generation %} tags: --template FILE")
     documents = {split: joiner.documents() for split, joiner in joiners.items()}
     if not any(documents.values()):
         raise Error("the input holds no documents", "see that the files are not empty")

@@ -84,7 +84,7 @@ class Preparer:
             row = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise Error(f"{place}: broken JSON: {error}",
-                        "every line must hold one JSON object; name the format with --format if it is no JSONL") from None
+                        "every line must hold one JSON object; if it is no JSONL, see --format") from None
         if not isinstance(row, dict):
             raise Error(f"{place}: not a JSON object", "every line must hold one, such as {\"text\": \"...\"}")
         settings = self.settings
@@ -103,7 +103,8 @@ class Preparer:
             record.weight = row.get(settings["weight_column"])
             if isinstance(record.weight, bool) or not isinstance(record.weight, int | float) \
                     or not abs(record.weight) < 3e38:  # not a number, or infinite as float32
-                raise Error(f"{place}: '{settings['weight_column']}' is not a finite number", "every row needs a weight")
+                raise Error(f"{place}: '{settings['weight_column']}' is not a finite number",
+                            "every row needs a weight")
         return record
 
     def choose_split(self, record):

@@ -96,7 +96,8 @@ def write_whole(path, data, sync=True):
 
 
 def write_json(path, value, sync=True):
-    write_whole(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"), sync)
+    write_whole(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"),
+                sync)
 
 
 def read_json(path):

@@ -24,7 +24,8 @@ def write(folder, index, checksum, documents, token_bytes, kind):
     splits = {}
     for split, members in found.items():
         lengths = numpy.array([len(document.tokens) for document in members], "<u8")
-        tokens = numpy.concatenate([numpy.frombuffer(d.tokens, numpy.uint32).astype(f"<u{token_bytes}") for d in members])
+        wide = [numpy.frombuffer(document.tokens, numpy.uint32) for document in members]
+        tokens = numpy.concatenate([ids.astype(f"<u{token_bytes}") for ids in wide])
         chunks, targets = [tokens.data], len(tokens) - len(members)
         if kind != "all":
             values = numpy.concatenate([document.targets for document in members])

@@ -113,7 +113,8 @@ class Run:
         wrong = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key)]
         if wrong:
             told = ", ".join(f"{key} {json.dumps(before.get(key))}, not {json.dumps(now.get(key))}" for key in wrong)
-            raise Error(f"{self.out} {verb} with other options: {told}", "use the same, choose another --out, or remove it")
+            raise Error(f"{self.out} {verb} with other options: {told}",
+                        "use the same, choose another --out, or remove it")
 
     def check_shards(self, shards):
         path = altered(self.out, shards)

@@ -55,7 +55,8 @@ class Shard:
                 os.replace(self.temporary(kind), os.path.join(self.out, f"{self.name}.{kind}"))
             sync_directory(self.out)
         return {"name": self.name, "documents": self.documents, "tokens": self.tokens, "targets": self.targets,
-                "files": {kind: {"bytes": self.sizes[kind], "xxh3": self.sums[kind].hexdigest()} for kind in self.kinds}}
+                "files": {kind: {"bytes": self.sizes[kind], "xxh3": self.sums[kind].hexdigest()}
+                          for kind in self.kinds}}
 
     def close(self):
         """Gives up. What is not written yet need not be, and a full disk has been told."""
@@ -133,6 +134,7 @@ def altered(out, shards):
     for shard in shards:
         for kind, entry in shard["files"].items():
             path = os.path.join(out, f"{shard['name']}.{kind}")
-            if not os.path.exists(path) or os.path.getsize(path) != entry["bytes"] or digest_file(path) != entry["xxh3"]:
+            same_size = os.path.exists(path) and os.path.getsize(path) == entry["bytes"]
+            if not same_size or digest_file(path) != entry["xxh3"]:
                 return path
     return None

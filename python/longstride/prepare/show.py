@@ -22,7 +22,7 @@ def weight(document):
 
 
 def marked(encoder, document, colour):
-    """The text of a document, runs of targets marked. A run of tokens is decoded at once, as a character may be several."""
+    """The text of a document, runs of targets marked. A run is decoded at once: a character may be several tokens."""
     flags = [i > 0 for i in range(len(document.tokens))] if document.targets is None else document.targets != 0
     parts, start = [], 0
     for flag, group in itertools.groupby(flags):

@@ -87,5 +87,5 @@ def choose(source, columns, schema):
     for name, required in columns.items():
         if required and name not in schema.names:
             raise Error(f"{source.path} has no column '{name}'",
-                        f"its columns are: {', '.join(schema.names)}; choose one with --text-column or --messages-column")
+                        f"it has: {', '.join(schema.names)}; choose one with --text-column or --messages-column")
     return [name for name in columns if name in schema.names]

@@ -89,8 +89,10 @@ def train_tokenizer(directory, template=None, bos=False, vocabulary=700):
     trainer = trainers.BpeTrainer(vocab_size=vocabulary, special_tokens=SPECIAL, show_progress=False,
                                   initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
     tokenizer.train_from_iterator([*SCRIPTS.values(), *(words(i, 60) for i in range(200))], trainer)
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<|im_start|> $A", special_tokens=[("<|im_start|>", 1)]) if bos else processors.ByteLevel(trim_offsets=False)
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    if bos:
+        tokenizer.post_processor = processors.TemplateProcessing(single="<|im_start|> $A",
+                                                                 special_tokens=[("<|im_start|>", 1)])
     os.makedirs(directory, exist_ok=True)
     tokenizer.save(os.path.join(directory, "tokenizer.json"))
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>", "model_max_length": 1000000}
@@ -115,8 +117,8 @@ def with_template(directory, source, template):
 
 def words(seed, count):
     chance = random.Random(seed)
-    return " ".join(chance.choice(["the", "river", "Berg", "water", "12", "éclair", "longer", "town", "—", "x=1;", "水"])
-                    for _ in range(count))
+    known = ["the", "river", "Berg", "water", "12", "éclair", "longer", "town", "—", "x=1;", "水"]
+    return " ".join(chance.choice(known) for _ in range(count))
 
 
 def chat(seed, turns=2, thinking=False):

@@ -45,8 +45,8 @@ class Chat(support.Case):
     def test_tagged_masks_equal_those_of_transformers(self):
         emoji = {"role": "assistant", "content": "crème brûlée 👨‍👩‍👧‍👦 水"}
         rows = [support.chat(i, turns=1 + i % 4) for i in range(60)] + [
-            [{"role": "user", "content": text}, {"role": "assistant", "content": text + " "}, {"role": "user", "content": ""},
-             emoji] for text in support.SCRIPTS.values()]
+            [{"role": "user", "content": text}, {"role": "assistant", "content": text + " "},
+             {"role": "user", "content": ""}, emoji] for text in support.SCRIPTS.values()]
         unmarked = support.TAGGED.replace("<|im_end|>{% endgeneration %}", "{% endgeneration %}<|im_end|>")
         for name, template in {"with end": support.TAGGED, "without end": unmarked}.items():
             with self.subTest(name):
@@ -82,7 +82,8 @@ class Chat(support.Case):
         self.assertEqual(self.answers(support.documents(self.out)[0], loaded), ["👨‍👩‍👧‍👦"])
 
     def test_tools_and_reasoning_as_transformers_renders_them(self):
-        self.run_chats([{"messages": AGENT, "tools": TOOLS}, {"messages": json.dumps(AGENT), "tools": json.dumps(TOOLS)}],
+        as_text = {"messages": json.dumps(AGENT), "tools": json.dumps(TOOLS)}
+        self.run_chats([{"messages": AGENT, "tools": TOOLS}, as_text],
                        template=support.THINKING)
         loaded = self.transformers(self.path("tokenizer"))
         found = support.documents(self.out)
@@ -114,7 +115,8 @@ class Chat(support.Case):
         self.assertIn(f"{factor:.2f} times the tokens", output)
 
     def test_answers_of_one_turn_share_a_sample(self):
-        messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello", "thinking": "?"}, *AGENT]
+        messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello", "thinking": "?"},
+                    *AGENT]
         self.run_chats([{"messages": messages}], "--max-factor", 3, template=support.THINKING)
         loaded = self.transformers(self.path("tokenizer"))
         self.assertEqual([len(self.answers(document, loaded)) for document in support.documents(self.out)], [1, 3])
@@ -141,7 +143,8 @@ class Chat(support.Case):
         good = {"messages": support.chat(1)}
         user = {"role": "user", "content": "Hi"}
         for messages, pattern in [
-                ([{"role": "human", "content": "x"}, *support.chat(1)], "line 3: message 1 has the unknown role 'human'"),
+                ([{"role": "human", "content": "x"}, *support.chat(1)],
+                 "line 3: message 1 has the unknown role 'human'"),
                 ([{"from": "user"}], "line 3: message 1 has no role"),
                 ([user], "line 3: the chat has no answer"),
                 ([], "line 3: the chat has no answer"),
@@ -150,7 +153,8 @@ class Chat(support.Case):
                 (None, "line 3: no value for 'messages'"),
                 ([user, {"role": "assistant", "content": "\ud800"}], "line 3: half a surrogate pair")]:
             with self.subTest(pattern):
-                support.write(self.path("bad.jsonl"), json.dumps(good) + "\n\n" + json.dumps({"messages": messages}) + "\n")
+                support.write(self.path("bad.jsonl"),
+                              json.dumps(good) + "\n\n" + json.dumps({"messages": messages}) + "\n")
                 self.refused("bad.jsonl, " + pattern, self.path("bad.jsonl"), "--messages-column", "messages",
                              "--workers", 1, out=self.path("bad"))
 
@@ -168,13 +172,16 @@ class Chat(support.Case):
         self.refused("a template is for chats", text, "--template", raising)
 
     def test_template_file_arguments_and_date(self):
-        file = support.write(self.path("own.jinja"), "{{ strftime_now('%d %b %Y') }} {{ style }} {{ n + 1 }} {{ eos_token }} "
+        file = support.write(self.path("own.jinja"),
+                             "{{ strftime_now('%d %b %Y') }} {{ style }} {{ n + 1 }} {{ eos_token }} "
                              + support.CHATML)
         rows = [{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}]
-        arguments = ["--template", file, "--template-arg", "style=plain", "--template-arg", "n=41", "--date", "2026-01-31"]
+        arguments = ["--template", file, "--template-arg", "style=plain", "--template-arg", "n=41", "--date",
+                     "2026-01-31"]
         self.run_chats(rows, *arguments)
         loaded = self.transformers(self.path("tokenizer"))
-        self.assertTrue(loaded.decode(support.documents(self.out)[0][0]).startswith("31 Jan 2026 plain 42 <|endoftext|> "))
+        text = loaded.decode(support.documents(self.out)[0][0])
+        self.assertTrue(text.startswith("31 Jan 2026 plain 42 <|endoftext|> "), text)
         self.run_chats(rows, *arguments[:-2])  # complete already; without --date its own date counts
         self.assertEqual(support.manifest_of(self.out)["options"]["date"], "2026-01-31")
         self.assertEqual(support.manifest_of(self.out)["options"]["template_arguments"], {"style": "plain", "n": 41})
@@ -189,9 +196,10 @@ class Chat(support.Case):
         import pyarrow.parquet
 
         rows = [AGENT, support.chat(1, turns=1)]
-        pyarrow.parquet.write_table(pyarrow.table({"messages": rows, "tools": [json.dumps(TOOLS), None]}), self.path("a.parquet"))
-        tokenizer = self.template(support.THINKING.replace("message.tool_calls or []",
-                                                           "(message.tool_calls if message.tool_calls is defined else [])"))
+        pyarrow.parquet.write_table(pyarrow.table({"messages": rows, "tools": [json.dumps(TOOLS), None]}),
+                                    self.path("a.parquet"))
+        strict = "(message.tool_calls if message.tool_calls is defined else [])"
+        tokenizer = self.template(support.THINKING.replace("message.tool_calls or []", strict))
         self.prepare(self.path("a.parquet"), "--messages-column", "messages", tokenizer=tokenizer)
         loaded = self.transformers(tokenizer)
         self.assertEqual(support.documents(self.out)[1][0], loaded.apply_chat_template(rows[1])["input_ids"])
@@ -204,7 +212,8 @@ class Chat(support.Case):
 
     def test_show(self):
         rows = [{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}] * 3
-        output = support.prepare(self.chats(rows), "--messages-column", "messages", "--show", 2, "--tokenizer", self.tokenizer)
+        output = support.prepare(self.chats(rows), "--messages-column", "messages", "--show", 2, "--tokenizer",
+                                 self.tokenizer)
         self.assertEqual(output.count("<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n[b<|im_end|>\n]"), 2)
         self.assertFalse(os.path.exists(self.out))
 

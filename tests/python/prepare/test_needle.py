@@ -46,7 +46,8 @@ class Needle(support.Case):
         self.assertNotEqual(support.documents(self.path("one")), support.documents(self.path("two")))
         filler = support.write(self.path("filler.txt"), "Nothing but waves. ")
         self.make("--lengths", "1K", "--filler", filler, out=self.path("waves"))
-        self.assertIn("Nothing but waves. Nothing", self.transformers().decode(support.documents(self.path("waves"))[0][0]))
+        self.assertIn("Nothing but waves. Nothing",
+                      self.transformers().decode(support.documents(self.path("waves"))[0][0]))
         self.assertEqual([entry["path"] for entry in support.manifest_of(self.path("waves"))["origin"]], [filler])
 
     def test_refusals(self):

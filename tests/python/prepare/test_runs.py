@@ -30,7 +30,8 @@ class Runs(support.Case):
         self.options = ["--messages-column", "messages", "--eval-fraction", "0.2", "--shard-tokens", "7000"]
 
     def run_all(self, out, *arguments, workers=1, piece=16000):
-        return self.prepare(self.source, *self.options, "--workers", workers, "--piece-bytes", piece, *arguments, out=out)
+        return self.prepare(self.source, *self.options, "--workers", workers, "--piece-bytes", piece, *arguments,
+                            out=out)
 
     def reference(self):
         self.run_all(self.path("reference"))
@@ -40,7 +41,8 @@ class Runs(support.Case):
 
     def unfinished(self, out, workers=1):
         """A run that fails when all parts are there and some shards are finished."""
-        with mock.patch("longstride.prepare.run.Run.finish", side_effect=OSError("stopped")), self.assertRaises(OSError):
+        stop = mock.patch("longstride.prepare.run.Run.finish", side_effect=OSError("stopped"))
+        with stop, self.assertRaises(OSError):
             self.run_all(out, workers=workers)
         folder, = (name for name in os.listdir(os.path.join(out, ".prepare")) if "." not in name and name != "lock")
         return os.path.join(out, ".prepare", folder)
@@ -123,7 +125,8 @@ class Runs(support.Case):
                          "--shard-tokens", "8K")
             shutil.copy(self.source, self.path("kept"))
             support.write_lines(self.source, [{"messages": support.chat(i + 1)} for i in range(1200)])
-            self.refused("a.jsonl differs" if verb == "begun" else "was made from other files", self.source, *self.options)
+            self.refused("a.jsonl differs" if verb == "begun" else "was made from other files", self.source,
+                         *self.options)
             os.replace(self.path("kept"), self.source)
             self.assertEqual(kept(support.contents(self.out)), kept(before))
 
@@ -169,9 +172,11 @@ class Runs(support.Case):
                     "main(sys.argv[2:])\n"
                     "print('peak', *(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, "
                     "resource.RUSAGE_CHILDREN)))")
-            result = subprocess.run([sys.executable, "-B", "-c", code, os.path.join(support.ROOT, "python"), self.path("b.jsonl"),
+            result = subprocess.run([sys.executable, "-B", "-c", code, os.path.join(support.ROOT, "python"),
+                                     self.path("b.jsonl"),
                                      *self.options, "--tokenizer", self.tokenizer, "--out", self.path(f"out-{copies}"),
-                                     "--workers", "1", "--piece-bytes", "60000"], capture_output=True, text=True, check=True)
+                                     "--workers", "1", "--piece-bytes", "60000"], capture_output=True, text=True,
+                                     check=True)
             peaks.append([int(kib) for kib in result.stdout.split("peak")[1].split()])
         for small, large in zip(*peaks, strict=True):
             self.assertLess(large, small + 8 * 1024)  # of 5 MB of input
@@ -201,7 +206,8 @@ class BadInput(support.Case):
         lines[100], lines[399] = "first", "second"
         support.write(self.path("a.jsonl"), "\n".join(lines))
         for workers in (1, 4):
-            self.refused("a.jsonl, line 101: broken JSON", self.path("a.jsonl"), "--workers", workers, "--piece-bytes", 300)
+            self.refused("a.jsonl, line 101: broken JSON", self.path("a.jsonl"), "--workers", workers, "--piece-bytes",
+                         300)
             shutil.rmtree(self.out)
 
     def test_broken_files(self):

@@ -65,7 +65,8 @@ class Text(support.Case):
                 data = file.read()
             self.assertEqual((entry["bytes"], entry["xxh3"]), (len(data), xxhash.xxh3_64_hexdigest(data)))
         with open(os.path.join(self.tokenizer, "tokenizer.json"), "rb") as file:
-            self.assertEqual(manifest["tokenizer"], {"path": self.tokenizer, "xxh3": xxhash.xxh3_64_hexdigest(file.read())})
+            self.assertEqual(manifest["tokenizer"], {"path": self.tokenizer,
+                                                     "xxh3": xxhash.xxh3_64_hexdigest(file.read())})
 
     def test_special_tokens_and_end_token(self):
         bos = support.train_tokenizer(self.path("bos"), bos=True)
@@ -160,7 +161,8 @@ class Text(support.Case):
                          chosen & {tuple(tokens) for tokens in self.expected(texts[:200])})
 
     def test_shards_are_bounded_and_documents_whole(self):
-        texts = [support.words(i, 1 + i * 7 % 50) for i in range(300)] + [support.words("long", 3000)] + ["short", "end"]
+        texts = [support.words(i, 1 + i * 7 % 50) for i in range(300)] + [support.words("long", 3000)]
+        texts += ["short", "end"]
         source = support.write_lines(self.path("a.jsonl"), [{"text": text} for text in texts])
         self.prepare(source, "--shard-tokens", 1000, "--piece-bytes", 3000, "--workers", 1)
         self.assertEqual(self.tokens(), self.expected(texts))

@@ -18,7 +18,7 @@ RICH = """{%- macro shout(text) %}{{ text | upper }}!{% endmacro %}
     {%- if message.role == 'system' %}{%- continue %}{%- endif %}
     {%- set ns.count = ns.count + 1 %}
     {% if message.role == 'assistant' %}
-{{ names[message.role] }}: {% generation %}{{ message.reasoning_content or '' }}|{{ message['content'] | trim }}<|im_end|>
+{{ names[message.role] }}: {% generation %}{{ message.thinking or '' }}|{{ message['content'] | trim }}<|im_end|>
 {% endgeneration %}
     {% else %}
 {{ names[message.role] }}: {{ shout(message.content) }} {{ message.content[:3] }} {{ loop.index }}/{{ ns.count }}
@@ -50,12 +50,14 @@ def kinds():
     pieces = Tokenizer(models.Unigram())
     pieces.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(" ", "▁")])
     pieces.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
-    pieces.train_from_iterator(corpus, trainers.UnigramTrainer(vocab_size=500, special_tokens=special, unk_token="<unk>",
+    pieces.train_from_iterator(corpus, trainers.UnigramTrainer(vocab_size=500, special_tokens=special,
+                                                               unk_token="<unk>",
                                                                show_progress=False))
     words = Tokenizer(models.WordPiece(unk_token="<unk>"))
     words.normalizer = normalizers.BertNormalizer(lowercase=False)
     words.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    words.train_from_iterator(corpus, trainers.WordPieceTrainer(vocab_size=500, special_tokens=special, show_progress=False))
+    words.train_from_iterator(corpus, trainers.WordPieceTrainer(vocab_size=500, special_tokens=special,
+                                                                show_progress=False))
     words.post_processor = processors.TemplateProcessing(single="<|im_start|> $A <|endoftext|>", special_tokens=[
         ("<|im_start|>", words.token_to_id("<|im_start|>")), ("<|endoftext|>", words.token_to_id("<|endoftext|>"))])
     words.enable_truncation(16)  # of a file saved in the middle of something else
@@ -116,9 +118,11 @@ class Kinds(support.Case):
 
     def test_a_template_of_its_own_for_tools(self):
         directory = support.with_template(self.path("two"), self.tokenizer, [
-            {"name": "default", "template": support.CHATML}, {"name": "tool_use", "template": "TOOLS " + support.CHATML}])
+            {"name": "default", "template": support.CHATML},
+            {"name": "tool_use", "template": "TOOLS " + support.CHATML}])
         rows = [{"messages": support.chat(1), "tools": tools} for tools in (None, [{"name": "f"}])]
-        self.prepare(support.write_lines(self.path("a.jsonl"), rows), "--messages-column", "messages", tokenizer=directory)
+        self.prepare(support.write_lines(self.path("a.jsonl"), rows), "--messages-column", "messages",
+                     tokenizer=directory)
         loaded = self.transformers(directory)
         for row, (tokens, _) in zip(rows, support.documents(self.out), strict=True):
             self.assertEqual(tokens, loaded.apply_chat_template(row["messages"], tools=row["tools"])["input_ids"])
@@ -129,15 +133,18 @@ class Kinds(support.Case):
         code = ("import sys; from longstride.prepare import main; main(sys.argv[1:])\n"
                 "assert 'transformers' not in sys.modules and 'torch' not in sys.modules")
         source = support.write(self.path("a.txt"), "A text.")
-        environment = dict(os.environ, PYTHONPATH=os.pathsep.join([os.path.join(support.ROOT, "python"), self.path("fake")]))
-        result = subprocess.run([sys.executable, "-B", "-c", code, source, "--tokenizer", self.tokenizer, "--out", self.out],
+        environment = dict(os.environ, PYTHONPATH=os.pathsep.join([os.path.join(support.ROOT, "python"),
+                                                                   self.path("fake")]))
+        result = subprocess.run([sys.executable, "-B", "-c", code, source, "--tokenizer", self.tokenizer, "--out",
+                                 self.out],
                                 env=environment, capture_output=True, text=True, check=False)
-        self.assertEqual((result.returncode, result.stdout), (0, "train: 1 documents, 7 tokens (7), 6 targets, 1 shards\n"),
+        self.assertEqual((result.returncode, result.stdout),
+                         (0, "train: 1 documents, 7 tokens (7), 6 targets, 1 shards\n"),
                          result.stderr)
         self.assertNotIn("PyTorch", result.stderr)
         broken = support.write(self.path("broken", "tokenizer.json"), "{}")
-        result = subprocess.run([sys.executable, "-B", "-c", code, source, "--tokenizer", os.path.dirname(broken), "--out",
-                                 self.out + "2"], env=environment, capture_output=True, text=True, check=False)
+        result = subprocess.run([sys.executable, "-B", "-c", code, source, "--tokenizer", os.path.dirname(broken),
+                                 "--out", self.out + "2"], env=environment, capture_output=True, text=True, check=False)
         self.assertIn("broken cannot be loaded: ", result.stderr)
 
 
@@ -157,18 +164,19 @@ class Display(support.Case):
             progress.advance(2_000_000, 1_250_000)
             progress.finish()
             text = stream.getvalue()
-            for part in (" 25.0%  1.0 of 4.0 MB  250.0K tokens", " 50.0%  2.0 of 4.0 MB  1.5M tokens", "100.0%", " left"):
+            for part in (" 25.0%  1.0 of 4.0 MB  250.0K tokens", " 50.0%  2.0 of 4.0 MB  1.5M tokens", "100.0%",
+                         " left"):
                 self.assertIn(part, text)
             self.assertEqual(text.count("\n"), 1 if stream.isatty() else 3)
             self.assertEqual("[###############...............]" in text and "\r" in text, stream.isatty())
 
     def test_targets_in_colour_on_a_terminal(self):
-        from longstride.prepare.documents import Document
-        from longstride.prepare.show import marked
-        from longstride.prepare.tokenizer import encoder, load
         import array
 
         import numpy
+        from longstride.prepare.documents import Document
+        from longstride.prepare.show import marked
+        from longstride.prepare.tokenizer import encoder, load
 
         tool = encoder(load(self.tokenizer).resolved)
         tokens = array.array("I", tool.encode("水水水 river<|im_end|>").ids)
