@@ -76,9 +76,9 @@ def sync_directory(path):
         os.close(handle)
 
 
-def write_whole(path, data, sync=True):
-    """Writes a file that appears whole or not at all."""
-    temporary = f"{path}.{os.getpid()}.tmp"
+def write_whole(path, data, sync=True, folder=None):
+    """Writes a file that appears whole or not at all. Until then it is in `folder`, else beside its place."""
+    temporary = os.path.join(folder or os.path.dirname(path), f"{os.path.basename(path)}.{os.getpid()}.tmp")
     with writing(path):
         try:
             with open(temporary, "wb") as file:
@@ -95,9 +95,9 @@ def write_whole(path, data, sync=True):
             sync_directory(os.path.dirname(path) or ".")
 
 
-def write_json(path, value, sync=True):
-    write_whole(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"),
-                sync)
+def write_json(path, value, sync=True, folder=None):
+    text = json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+    write_whole(path, text.encode("utf-8", "backslashreplace"), sync, folder)  # names of files may be any bytes
 
 
 def read_json(path):

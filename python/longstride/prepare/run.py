@@ -164,7 +164,7 @@ class Run:
                     "tokenizer": self.identity["tokenizer"],
                     "splits": {split: joiner.summary() for split, joiner in self.joiners.items()},
                     "origin": origin, "options": self.identity["options"], "made_by": made_by()}
-        write_json(os.path.join(self.out, "manifest.json"), manifest)
+        write_json(os.path.join(self.out, "manifest.json"), manifest, folder=self.work)  # a kill leaves nothing in out
         shutil.rmtree(self.work, ignore_errors=True)
         with writing(self.out):
             sync_directory(self.out)

@@ -77,6 +77,41 @@ class Runs(support.Case):
             else:
                 self.assertEqual(process.exitcode, -signal.SIGKILL)
 
+    def test_killed_before_every_rename_and_removal(self):
+        support.write_lines(self.source, [{"messages": support.chat(i)} for i in range(40)])
+        self.options[-1] = "4000"
+        self.run_all(self.path("reference"))
+        wanted = support.contents(self.path("reference"))
+        self.assertEqual(sum(name.endswith(".tokens") for name in wanted), 2)
+
+        def run_and_die(step):
+            left = [step]
+
+            def counted(function):
+                def call(*arguments, **options):
+                    left[0] -= 1
+                    if not left[0]:
+                        os._exit(9)
+                    return function(*arguments, **options)
+
+                return call
+
+            with mock.patch("os.replace", counted(os.replace)), mock.patch("os.unlink", counted(os.unlink)):
+                self.run_all(self.out)
+
+        step, status = 0, 9
+        while status == 9:
+            step += 1
+            process = multiprocessing.get_context("fork").Process(target=run_and_die, args=(step,))
+            process.start()
+            process.join()
+            status = process.exitcode
+            self.run_all(self.out)
+            self.assertEqual(support.contents(self.out), wanted, f"step {step}")
+            shutil.rmtree(self.out)
+        self.assertEqual(status, 0)
+        self.assertGreater(step, 10)
+
     def test_parts_and_shards_are_used_again(self):
         wanted = self.reference()
         self.unfinished(self.out)
