@@ -106,7 +106,7 @@ OrderedJson report(const Evaluation& evaluation, double seconds, const NumericsR
 
 int eval(const Options& o) {
   const AdaptedModel model = open_adapted_model(o.model, o.adapter);
-  const std::unique_ptr<Corpus> corpus = open_tokens(o.tokens);
+  const std::shared_ptr<const Corpus> corpus = open_tokens(o.tokens, "eval");
   std::int64_t context = std::max<std::int64_t>(2, longest_document(*corpus));
   if (!o.context.empty()) {
     const std::int64_t asked = parse_size(o.context, "--context");
@@ -115,7 +115,12 @@ int eval(const Options& o) {
   }
   ModelConfig config =
       config_with_rope(o.rope, model.directory.config(), o.model, o.adapter, context);
-  SampleStream samples(*corpus, {context, false, false, 0, config.vocabulary});
+  SampleOptions cut;
+  cut.context = context;
+  cut.pack = Packing::kDocuments;
+  cut.vocabulary = config.vocabulary;
+  cut.shuffle = false;
+  SampleStream samples(*corpus, cut);
   const std::unique_ptr<Device> device = make_device(o.device);
   NumericsChoice choice = o.numerics;
   const std::int64_t page = parse_size(o.page, "--page");
@@ -156,7 +161,9 @@ void add_eval(CLI::App& app, Action& action) {
       "eval", "loss and accuracy of a model on documents, by document and by position");
   command->add_option("--model", o->model, "Hugging Face directory")->required();
   add_adapter_option(*command, o->adapter);
-  add_token_options(*command, o->tokens, "token file, or text");
+  add_token_options(
+      *command, o->tokens,
+      "token file, text, or a prepared directory, whose eval split is read if it has one");
   command->add_option("--documents", o->documents, "evaluate only the first so many")
       ->check(CLI::PositiveNumber);
   command->add_option("--context", o->context,

@@ -9,8 +9,10 @@
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/rope_options.h"
+#include "cli/token_options.h"
 #include "cli/usage.h"
 #include "data/corpus.h"
+#include "data/file_checksums.h"
 #include "data/token_values.h"
 #include "model/stop_tokens.h"
 #include "train/generator.h"
@@ -19,7 +21,7 @@ namespace longstride::cli {
 namespace {
 
 struct Options {
-  std::string model, adapter, tokens, format = "u32", chunk, page = "128", device = "auto";
+  std::string model, adapter, tokens, format, chunk, page = "128", device = "auto";
   std::int64_t count = 0;
   double temperature = 0;
   std::uint64_t seed = 0;
@@ -33,11 +35,14 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-std::unique_ptr<Corpus> open_prompt(const Options& o) {
+std::shared_ptr<const Corpus> open_prompt(const Options& o) {
   CorpusOptions options;
   options.paths = {o.tokens};
   options.format = o.format;
-  return open_corpus(options);
+  options.keys.format = "--format";
+  std::shared_ptr<const Corpus> prompt = open_corpus(options);
+  check_files(*prompt);
+  return prompt;
 }
 
 // All tokens of the file, of any number of documents, are one sequence.
@@ -57,7 +62,8 @@ std::vector<std::int32_t> read_prompt(const Options& o, const Corpus& prompt,
   const auto outside = std::ranges::find_if(
       values, [&](std::uint32_t t) { return std::int64_t{t} >= config.vocabulary; });
   if (outside != values.end()) {
-    const int width = o.format == "u16" ? 2 : 4;
+    const std::vector<TokenRange> files = prompt.token_files();
+    const int width = files.empty() ? 0 : files.front().width;
     TokenValues statistics;
     statistics.add(0, values, width, config.vocabulary);
     throw outside_error(prompt.locate(outside - values.begin()), statistics, width,
@@ -103,7 +109,7 @@ int generate_command(const Options& o, bool seed_given) {
   if (seed_given && o.temperature == 0)
     throw Error("--seed has no effect without --temperature", "greedy output has no chance in it");
   const AdaptedModel model = open_adapted_model(o.model, o.adapter);
-  const std::unique_ptr<Corpus> corpus = open_prompt(o);
+  const std::shared_ptr<const Corpus> corpus = open_prompt(o);
   ModelConfig config = config_with_rope(o.rope, model.directory.config(), o.model, o.adapter,
                                         corpus->tokens() + o.count);
   const std::vector<std::int32_t> prompt = read_prompt(o, *corpus, config);
@@ -145,9 +151,7 @@ void add_generate(CLI::App& app, Action& action) {
   command->add_option("--model", o->model, "Hugging Face directory")->required();
   add_adapter_option(*command, o->adapter);
   command->add_option("--tokens", o->tokens, "the sequence: a token file, or text")->required();
-  command->add_option("--format", o->format, "of the token file")
-      ->check(CLI::IsMember({"u32", "u16", "text"}))
-      ->capture_default_str();
+  add_format_option(*command, o->format);
   command->add_option("--count", o->count, "how many tokens to add, at most")
       ->required()
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31));

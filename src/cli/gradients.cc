@@ -42,11 +42,15 @@ struct Options {
 
 // The whole token file as one sequence.
 Sample read_sequence(const Options& o, std::int64_t vocabulary) {
-  const std::unique_ptr<Corpus> corpus = open_tokens(o.tokens);
+  const std::shared_ptr<const Corpus> corpus = open_tokens(o.tokens, "train");
   if (corpus->tokens() < 2)
     throw Error(fmt::format("{} holds one token: there is nothing to predict", o.tokens.file),
                 "give at least two");
-  return SampleStream(*corpus, {corpus->tokens(), true, false, 0, vocabulary}).sample(0);
+  SampleOptions all;
+  all.context = corpus->tokens();
+  all.vocabulary = vocabulary;
+  all.shuffle = false;
+  return SampleStream(*corpus, all).sample(0);
 }
 
 void write_gradients(const std::filesystem::path& path, const ParameterSet& gradients) {

@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "data/corpus.h"
+#include "data/manifest.h"
 #include "model/model_directory.h"
 #include "train/checkpoint.h"
 
@@ -91,7 +92,7 @@ OrderedJson inspect_tokens(const fs::path& path, const std::string& format) {
   CorpusOptions options;
   options.paths = {path};
   options.format = format;
-  const std::unique_ptr<Corpus> corpus = open_corpus(options);
+  const std::shared_ptr<const Corpus> corpus = open_corpus(options);
   constexpr std::int64_t kBlock = 1 << 20;
   std::vector<std::int32_t> block;
   std::int32_t smallest = 0, largest = 0;
@@ -109,6 +110,21 @@ OrderedJson inspect_tokens(const fs::path& path, const std::string& format) {
           {"largest", largest}};
 }
 
+OrderedJson inspect_prepared(const fs::path& path) {
+  const fs::path file = path / kManifestFile;
+  const Manifest manifest = parse_manifest(read_text(file), file.string());
+  OrderedJson json = {{"kind", "prepared data"},
+                      {"token_bytes", manifest.token_bytes},
+                      {"vocabulary", manifest.vocabulary},
+                      {"targets", manifest.targets == TargetsKind::kAll    ? "all"
+                                  : manifest.targets == TargetsKind::kMask ? "mask"
+                                                                           : "weights"}};
+  for (const auto& [name, split] : manifest.splits)
+    json[name] = {
+        {"documents", split.documents}, {"tokens", split.tokens}, {"shards", split.shards.size()}};
+  return json;
+}
+
 OrderedJson inspect(const Options& o) {
   const fs::path path = o.path;
   if (!fs::exists(path))
@@ -117,9 +133,11 @@ OrderedJson inspect(const Options& o) {
   if (fs::is_directory(path)) {
     if (fs::exists(path / "state" / "state.json")) return inspect_checkpoint(path);
     if (fs::exists(path / "config.json")) return inspect_model(path);
+    if (is_prepared(path, false)) return inspect_prepared(path);
     if (const auto newest = newest_checkpoint(path)) return inspect_run(path, newest->filename());
-    throw Error(fmt::format("{} holds neither a model nor checkpoints", o.path),
-                "a model directory has a config.json, a run has step-N directories");
+    throw Error(fmt::format("{} holds neither a model nor checkpoints nor prepared data", o.path),
+                "a model directory has a config.json, a run has step-N directories, prepared data "
+                "have a manifest.json");
   }
   if (!fs::is_regular_file(path))
     throw Error(fmt::format("{} is neither a file nor a directory", o.path),
@@ -152,10 +170,12 @@ std::string lines_of(const OrderedJson& json, const std::string& prefix = "") {
 void add_inspect(CLI::App& app, Action& action) {
   auto o = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
-      "inspect", "what is in a checkpoint, a model directory, a safetensors file or a token file");
+      "inspect",
+      "what is in a checkpoint, a model directory, prepared data, a safetensors file or a token "
+      "file");
   command->add_option("path", o->path)->required();
   command->add_option("--format", o->format, "of a token file; guessed from its size otherwise")
-      ->check(CLI::IsMember({"u32", "u16", "text"}));
+      ->check(CLI::IsMember({"u32", "u16", "text", "megatron"}));
   command->add_flag("--json", o->json, "as one JSON object");
   command->callback([o, &action] {
     action = [o] {

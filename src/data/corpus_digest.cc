@@ -21,6 +21,7 @@ std::string corpus_digest(const Corpus& corpus) {
   add(&tokens, 1);
   std::vector<std::int32_t> values(static_cast<std::size_t>(length));
   std::vector<std::uint8_t> mask(values.size());
+  std::vector<float> weights(corpus.has_weights() ? values.size() : 0);
   for (std::int64_t piece = 0; piece < kPieces; ++piece) {
     // In this order, so that the product does not overflow.
     const std::int64_t rest = tokens - length, begin = rest / (kPieces - 1) * piece +
@@ -35,6 +36,10 @@ std::string corpus_digest(const Corpus& corpus) {
     }
     corpus.read_mask(begin, mask);
     add(mask.data(), mask.size());
+    if (corpus.has_weights()) {
+      corpus.read_weights(begin, weights);
+      add(weights.data(), weights.size());
+    }
     for (std::int64_t at = begin; at < begin + length;) {
       at = corpus.document_end(at, begin + length);
       add(&at, 1);

@@ -1,6 +1,6 @@
-// Digest of a corpus, to detect that it changed: its length, and tokens, mask and ends of documents
-// at its start, its end and evenly between. It takes milliseconds for any size. A change of single
-// tokens elsewhere goes unnoticed; another file, or one that has grown, does not.
+// Digest of a corpus, to detect that it changed: its length, and tokens, mask, weights and ends of
+// documents at its start, its end and evenly between. It takes milliseconds for any size. A change
+// of single tokens elsewhere goes unnoticed; another file, or one that has grown, does not.
 #pragma once
 
 #include <string>

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "data/document_lengths.h"
+#include "data/file_checksums.h"
 
 namespace longstride {
 namespace {
@@ -14,20 +15,32 @@ namespace {
 constexpr std::int64_t kPieceTokens = 4 << 20;   // a thread's unit of work
 constexpr std::int64_t kBlockTokens = 64 << 10;  // of one read: it stays in the cache
 
-// A range of one file. Documents that cross its ends are joined afterwards.
+// A range of one file. Documents that cross its ends are joined afterwards. Or, without tokens, a
+// file whose checksum is computed.
 struct Piece {
   std::int64_t begin = 0, end = 0;
   std::size_t file = 0;
+  const CheckedFile* checked = nullptr;
   std::int64_t first_end = -1, last_end = -1;  // of documents in (begin, end]; -1: none
 };
 
-std::vector<Piece> cut(std::int64_t tokens, const std::vector<TokenRange>& files) {
+// A shard's checksums come before its tokens, which are then in the page cache.
+std::vector<Piece> cut(std::int64_t tokens, const std::vector<TokenRange>& files,
+                       const std::vector<CheckedFile>& checked) {
   std::vector<TokenRange> ranges = files;
   if (ranges.empty()) ranges.push_back({.begin = 0, .end = tokens});
   std::vector<Piece> pieces;
-  for (std::size_t file = 0; file < ranges.size(); ++file)
+  std::size_t next = 0;
+  for (std::size_t file = 0; file < ranges.size(); ++file) {
+    for (; next < checked.size() && checked[next].begin < ranges[file].end; ++next)
+      pieces.push_back({.begin = checked[next].begin,
+                        .end = checked[next].begin,
+                        .file = file,
+                        .checked = &checked[next]});
     for (std::int64_t begin = ranges[file].begin; begin < ranges[file].end; begin += kPieceTokens)
-      pieces.push_back({begin, std::min(begin + kPieceTokens, ranges[file].end), file});
+      pieces.push_back(
+          {.begin = begin, .end = std::min(begin + kPieceTokens, ranges[file].end), .file = file});
+  }
   return pieces;
 }
 
@@ -38,6 +51,7 @@ class Scanner {
       : corpus_(corpus), options_(options), files_(files), values_(files.size()) {}
 
   void scan(Piece& piece) {
+    if (piece.checked != nullptr) return check_file(*piece.checked, options_.stop);
     for (std::int64_t at = piece.begin; at < piece.end; at += kBlockTokens) {
       if (options_.stop != nullptr && *options_.stop) return;
       const std::int64_t end = std::min(at + kBlockTokens, piece.end);
@@ -143,7 +157,12 @@ CorpusFacts scan_corpus(const Corpus& corpus, const ScanOptions& options) {
   const std::vector<TokenRange> files = corpus.token_files();
   for (const TokenRange& file : files)
     facts.files.push_back({file, {}, value_at(corpus, file.begin), value_at(corpus, file.end - 1)});
-  std::vector<Piece> pieces = cut(facts.tokens, files);
+  if (corpus.has_weights()) {  // the others are read as a mask
+    float first = 0;
+    corpus.read_weights(0, {&first, 1});
+  }
+  const std::vector<CheckedFile> checked = corpus.checked_files();
+  std::vector<Piece> pieces = cut(facts.tokens, files, checked);
   const std::size_t threads = std::clamp<std::size_t>(static_cast<std::size_t>(options.threads), 1,
                                                       std::max<std::size_t>(1, pieces.size()));
   std::vector<Scanner> scanners(threads, Scanner(corpus, options, files));
@@ -179,13 +198,16 @@ void check_facts(const CorpusFacts& facts, const Corpus& corpus, const ScanOptio
 std::vector<std::string> fact_warnings(const CorpusFacts& facts, const Corpus& corpus,
                                        const ScanOptions& options) {
   std::vector<std::string> lines;
-  if (!options.document_token || facts.files.empty()) return lines;
+  // Where documents end is known of the others.
+  const auto takes_token = [](const FileFacts& file) { return file.range.width != 0; };
+  if (!options.document_token || std::ranges::none_of(facts.files, takes_token)) return lines;
   const std::int64_t token = *options.document_token;
   if (facts.document_tokens == 0)
     lines.push_back(fmt::format(
         "data.document_token {} does not occur in the data: all of a file is one document", token));
   for (const FileFacts& file : facts.files)
-    if (file.first == token && file.last != token && file.range.end - file.range.begin > 1) {
+    if (takes_token(file) && file.first == token && file.last != token &&
+        file.range.end - file.range.begin > 1) {
       lines.push_back(fmt::format(
           "{} is data.document_token, and the last one is not: where it begins documents "
           "instead of ending them, give their starts by data.document_index",

@@ -1,7 +1,8 @@
 // Scans every token of a corpus before a model is trained on it.
 //
-// scan_corpus only counts; check_facts refuses invalid data, and fact_warnings reports what is
-// probably a mistake. For text only sizes are checked, since every byte is a valid token.
+// scan_corpus counts, and compares files with their checksums; check_facts refuses invalid data,
+// and fact_warnings reports what is probably a mistake. For text only sizes are checked, since
+// every byte is a valid token.
 #pragma once
 
 #include <atomic>
@@ -38,7 +39,8 @@ struct ScanOptions {
   std::atomic<std::int64_t>* done = nullptr;  // progress, up to corpus.tokens()
 };
 
-// Reads all tokens and the mask. Throws Error if a file has changed or cannot be read.
+// Reads all tokens, and the mask or the weights. Throws Error if a file has changed, has not the
+// checksum that a manifest says, or cannot be read, or if a weight is not finite.
 CorpusFacts scan_corpus(const Corpus& corpus, const ScanOptions& options);
 
 // Throws Error if a token is outside the vocabulary, with its position and how many there are, or

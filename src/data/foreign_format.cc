@@ -11,7 +11,8 @@ namespace {
 using std::string_view_literals::operator""sv;
 
 struct Foreign {
-  std::string name, conversion;
+  std::string name;
+  std::string conversion;  // empty: it is read with another data.format
 };
 
 struct Ends {
@@ -84,9 +85,7 @@ std::optional<Foreign> foreign_format(const Ends& file, const std::string& name,
   if (is_gzip(file)) return Foreign{"compressed by gzip", fmt::format("gunzip \"{}\"", name)};
   if (starts("\x28\xb5\x2f\xfd"sv))
     return Foreign{"compressed by zstd", fmt::format("zstd -d \"{}\"", name)};
-  if (starts("MMIDIDX\0\0"sv))
-    return Foreign{"the index of a Megatron dataset",
-                   "naming the .bin file beside it as data.path (its tokens are raw)"};
+  if (starts("MMIDIDX\0\0"sv)) return Foreign{"the index of a Megatron dataset", ""};
   return std::nullopt;
 }
 
@@ -101,7 +100,8 @@ void check_not_foreign(const DataFile& file, const std::string& what,
   file.read(file.size() - std::ssize(tail), std::as_writable_bytes(std::span(tail)));
   if (const auto foreign = foreign_format({head, tail, file.size()}, name, numpy_type))
     throw Error(fmt::format("{} is {}, not {} as raw numbers", name, foreign->name, what),
-                "convert it by " + foreign->conversion);
+                foreign->conversion.empty() ? "set data.format to \"megatron\" to read it"
+                                            : "convert it by " + foreign->conversion);
   if (is_text(head))
     throw Error(fmt::format("{} is text, not {} as raw numbers", name, what),
                 what == "tokens"

@@ -6,7 +6,8 @@
 
 namespace longstride {
 
-JoinedCorpus::JoinedCorpus(std::vector<std::unique_ptr<Corpus>> parts) : parts_(std::move(parts)) {
+JoinedCorpus::JoinedCorpus(std::vector<std::shared_ptr<const Corpus>> parts)
+    : parts_(std::move(parts)) {
   LS_CHECK(!parts_.empty(), "no parts");
   for (const auto& part : parts_) starts_.push_back(starts_.back() + part->tokens());
 }
@@ -44,6 +45,13 @@ void JoinedCorpus::read_mask(std::int64_t begin, std::span<std::uint8_t> out) co
             });
 }
 
+void JoinedCorpus::read_weights(std::int64_t begin, std::span<float> out) const {
+  for_parts(begin, static_cast<std::int64_t>(out.size()),
+            [&](const Corpus& part, std::int64_t at, std::size_t offset, std::size_t n) {
+              part.read_weights(at, out.subspan(offset, n));
+            });
+}
+
 std::int64_t JoinedCorpus::document_end(std::int64_t token, std::int64_t limit) const {
   LS_CHECK(token >= 0 && token < limit && limit <= tokens(), "token {}, limit {} of {}", token,
            limit, tokens());
@@ -71,6 +79,21 @@ std::vector<TokenRange> JoinedCorpus::token_files() const {
     for (const TokenRange& file : parts_[i]->token_files())
       files.push_back({starts_[i] + file.begin, starts_[i] + file.end, file.width, file.path});
   return files;
+}
+
+std::vector<CheckedFile> JoinedCorpus::checked_files() const {
+  std::vector<CheckedFile> files;
+  for (std::size_t i = 0; i < parts_.size(); ++i)
+    for (CheckedFile& file : parts_[i]->checked_files()) {
+      file.begin += starts_[i];
+      files.push_back(std::move(file));
+    }
+  return files;
+}
+
+bool JoinedCorpus::has_weights() const {
+  return std::any_of(parts_.begin(), parts_.end(),
+                     [](const auto& part) { return part->has_weights(); });
 }
 
 bool JoinedCorpus::has_mask() const {

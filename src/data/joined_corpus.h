@@ -13,7 +13,7 @@ namespace longstride {
 class JoinedCorpus final : public Corpus {
  public:
   // At least one part, none empty.
-  explicit JoinedCorpus(std::vector<std::unique_ptr<Corpus>> parts);
+  explicit JoinedCorpus(std::vector<std::shared_ptr<const Corpus>> parts);
 
   std::int64_t tokens() const override { return starts_.back(); }
   void read_values(std::int64_t begin, std::span<std::uint32_t> out) const override;
@@ -22,7 +22,10 @@ class JoinedCorpus final : public Corpus {
                      std::vector<std::int64_t>& ends) const override;
   void read_mask(std::int64_t begin, std::span<std::uint8_t> out) const override;
   bool has_mask() const override;
+  void read_weights(std::int64_t begin, std::span<float> out) const override;
+  bool has_weights() const override;
   std::vector<TokenRange> token_files() const override;
+  std::vector<CheckedFile> checked_files() const override;
   void check_vocabulary(std::int64_t vocabulary) const override;
   std::string locate(std::int64_t token) const override;
 
@@ -33,7 +36,7 @@ class JoinedCorpus final : public Corpus {
   template <class F>
   void for_parts(std::int64_t begin, std::int64_t count, const F& f) const;
 
-  std::vector<std::unique_ptr<Corpus>> parts_;
+  std::vector<std::shared_ptr<const Corpus>> parts_;
   std::vector<std::int64_t> starts_{0};
 };
 

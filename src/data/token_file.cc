@@ -1,9 +1,7 @@
 #include "data/token_file.h"
 
 #include <algorithm>
-#include <array>
-#include <bit>
-#include <limits>
+#include <cmath>
 
 #include "base/error.h"
 #include "data/foreign_format.h"
@@ -12,8 +10,6 @@ namespace longstride {
 namespace {
 
 namespace fs = std::filesystem;
-
-static_assert(std::endian::native == std::endian::little, "token files are little-endian");
 
 // Tokens read at a time when a whole range is needed once.
 constexpr std::int64_t kBlockTokens = std::int64_t{16} << 10;
@@ -49,21 +45,11 @@ std::int64_t elements(const DataFile& file, std::int64_t width, const char* what
 }  // namespace
 
 TokenFile::TokenFile(const fs::path& path, const TokenFileOptions& options)
-    : file_(path), width_(options.width) {
-  const std::int64_t width = static_cast<std::int64_t>(width_);
-  check_not_foreign(file_, "tokens", width == 2 ? "<u2" : "<u4");
+    : file_(path), type_(options.type), described_(options.described) {
+  const std::int64_t width = bytes_of(type_);
+  if (!described_) check_not_foreign(file_, "tokens", width == 2 ? "<u2" : "<u4");
   tokens_ = elements(file_, width, "tokens");
-  if (options.document_token.has_value()) {
-    const std::int64_t largest = width_ == TokenWidth::kU16
-                                     ? std::numeric_limits<std::uint16_t>::max()
-                                     : std::numeric_limits<std::int32_t>::max();
-    if (*options.document_token < 0 || *options.document_token > largest)
-      throw Error(
-          fmt::format("document_token {} cannot occur in {}: tokens of {} bytes lie in 0 to {}",
-                      *options.document_token, path.string(), width, largest),
-          "give the id of the token that ends a document");
-    document_token_ = static_cast<std::uint32_t>(*options.document_token);
-  }
+  if (options.document_token.has_value()) set_document_token(*options.document_token);
   if (!options.document_index.empty()) {
     if (document_token_)
       throw Error(
@@ -71,19 +57,43 @@ TokenFile::TokenFile(const fs::path& path, const TokenFileOptions& options)
           "leave one of them out");
     load_index(options.document_index);
   }
+  if (described_ && !described_->starts.empty()) index_.swap(described_->starts);
+  open_targets(options);
+}
+
+void TokenFile::set_document_token(std::int64_t token) {
+  const std::int64_t largest = largest_of(type_);
+  if (token < 0 || token > largest)
+    throw Error(
+        fmt::format("document_token {} cannot occur in {}: tokens of {} bytes lie in 0 to {}",
+                    token, file_.path().string(), bytes_of(type_), largest),
+        "give the id of the token that ends a document");
+  document_token_ = static_cast<std::uint32_t>(token);
+}
+
+void TokenFile::open_targets(const TokenFileOptions& options) {
+  const std::string name = file_.path().string();
   if (!options.loss_mask.empty()) {
     mask_ = DataFile(options.loss_mask);
-    check_not_foreign(mask_, "a loss mask", "u1");
+    if (!described_) check_not_foreign(mask_, "a loss mask", "u1");
     if (mask_.size() != tokens_)
       throw Error(fmt::format("{}: the loss mask has {} bytes, but {} has {} tokens",
-                              mask_.path().string(), mask_.size(), path.string(), tokens_),
+                              mask_.path().string(), mask_.size(), name, tokens_),
                   "the mask needs one byte per token: 0 where the token is not a target");
+  }
+  if (!options.weights.empty()) {
+    LS_CHECK(!mask_.is_open(), "a mask beside weights");
+    weights_ = DataFile(options.weights);
+    if (weights_.size() != tokens_ * static_cast<std::int64_t>(sizeof(float)))
+      throw Error(fmt::format("{}: the weights have {} bytes, but {} has {} tokens",
+                              weights_.path().string(), weights_.size(), name, tokens_),
+                  "there is one float32 per token");
   }
 }
 
 void TokenFile::load_index(const fs::path& path) {
   const DataFile file(path);
-  check_not_foreign(file, "a document index", "<u8");
+  if (!described_) check_not_foreign(file, "a document index", "<u8");
   const std::string name = path.string();
   const std::int64_t n = elements(file, 8, "offsets");
   index_.resize(static_cast<std::size_t>(n));
@@ -108,15 +118,7 @@ void TokenFile::load_index(const fs::path& path) {
 void TokenFile::read_values(std::int64_t begin, std::span<std::uint32_t> out) const {
   const auto n = static_cast<std::int64_t>(out.size());
   LS_CHECK(begin >= 0 && begin + n <= tokens_, "tokens {}+{} of {}", begin, n, tokens_);
-  if (width_ == TokenWidth::kU32) return file_.read(begin * 4, std::as_writable_bytes(out));
-  std::array<std::uint16_t, kBlockTokens> block;
-  for (std::int64_t done = 0; done < n; done += kBlockTokens) {
-    const auto narrow = std::span(block).first(std::min<std::size_t>(kBlockTokens, n - done));
-    file_.read((begin + done) * 2, std::as_writable_bytes(narrow));
-    std::uint32_t* wide = out.data() + done;
-#pragma omp simd
-    for (std::size_t i = 0; i < narrow.size(); ++i) wide[i] = block[i];
-  }
+  read_tokens(file_, type_, begin, out);
 }
 
 std::int64_t TokenFile::document_end(std::int64_t token, std::int64_t limit) const {
@@ -169,14 +171,40 @@ void TokenFile::read_mask(std::int64_t begin, std::span<std::uint8_t> out) const
   LS_CHECK(begin >= 0 && begin + static_cast<std::int64_t>(out.size()) <= tokens_,
            "mask {}+{} of {}", begin, out.size(), tokens_);
   if (!has_mask()) return std::fill(out.begin(), out.end(), std::uint8_t{1});
-  mask_.read(begin, std::as_writable_bytes(out));
   std::uint8_t* mask = out.data();
+  if (has_weights()) {
+    std::vector<float> weights(std::min<std::size_t>(out.size(), kBlockTokens));
+    for (std::size_t done = 0; done < out.size(); done += weights.size()) {
+      const auto here = std::span(weights).first(std::min(weights.size(), out.size() - done));
+      read_weights(begin + static_cast<std::int64_t>(done), here);
+      for (std::size_t i = 0; i < here.size(); ++i)
+        mask[done + i] = static_cast<std::uint8_t>(here[i] != 0);
+    }
+    return;
+  }
+  mask_.read(begin, std::as_writable_bytes(out));
 #pragma omp simd
   for (std::size_t i = 0; i < out.size(); ++i) mask[i] = static_cast<std::uint8_t>(mask[i] != 0);
 }
 
+void TokenFile::read_weights(std::int64_t begin, std::span<float> out) const {
+  if (!has_weights()) return Corpus::read_weights(begin, out);
+  LS_CHECK(begin >= 0 && begin + std::ssize(out) <= tokens_, "weights {}+{} of {}", begin,
+           out.size(), tokens_);
+  weights_.read(begin * static_cast<std::int64_t>(sizeof(float)), std::as_writable_bytes(out));
+  const auto bad = std::find_if(out.begin(), out.end(), [](float w) { return !std::isfinite(w); });
+  if (bad != out.end())
+    throw Error(fmt::format("{}: the weight of token {} is {}", weights_.path().string(),
+                            begin + (bad - out.begin()), *bad),
+                "weights are finite numbers; 0 where the token is not a target");
+}
+
 std::vector<TokenRange> TokenFile::token_files() const {
-  return {{0, tokens_, static_cast<int>(width_), file_.path()}};
+  return {{0, tokens_, described_ ? 0 : static_cast<int>(bytes_of(type_)), file_.path()}};
+}
+
+std::vector<CheckedFile> TokenFile::checked_files() const {
+  return described_ ? described_->files : std::vector<CheckedFile>();
 }
 
 void TokenFile::check_vocabulary(std::int64_t vocabulary) const {
@@ -184,6 +212,10 @@ void TokenFile::check_vocabulary(std::int64_t vocabulary) const {
     throw Error(fmt::format("document_token {} is not in the model's vocabulary of {} tokens",
                             *document_token_, vocabulary),
                 "give the id of the token that ends a document in this model's tokenizer");
+  if (described_ && described_->vocabulary > vocabulary)
+    throw Error(fmt::format("the tokens of {} are from a vocabulary of {}, and the model has {}",
+                            described_->source, described_->vocabulary, vocabulary),
+                "prepare the data with this model's tokenizer, or choose the model they are for");
 }
 
 std::string TokenFile::locate(std::int64_t token) const {

@@ -82,7 +82,7 @@ void TokenValues::merge(const TokenValues& other) {
 std::optional<Misread> misread_format(const TokenValues& values, int width,
                                       std::int64_t vocabulary) {
   constexpr std::int64_t kFewest = 64;  // fewer may match by chance
-  if (values.tokens < kFewest) return std::nullopt;
+  if (width == 0 || values.tokens < kFewest) return std::nullopt;
   const auto& bits = values.bits;
   // Largest upper half of a token of 32 bits.
   const std::uint32_t upper =
@@ -120,12 +120,14 @@ Error outside_error(const std::string& where, const TokenValues& values, int wid
   if (const auto misread = misread_format(values, width, vocabulary))
     return Error(message, misread->hint);
   constexpr std::uint32_t kSmallNegative = 0xffff0000;
-  if (width == 4 && values.first_value >= kSmallNegative)
+  if (width != 2 && values.first_value >= kSmallNegative)
     return Error(message,
                  fmt::format("as a signed number it is {}: exclude targets with data.loss_mask; "
                              "the tokens themselves must be in the vocabulary",
                              static_cast<std::int32_t>(values.first_value)));
-  return Error(message, "make the tokens with this model's tokenizer, and check data.format");
+  return Error(message, width == 0
+                            ? "make the tokens with this model's tokenizer"
+                            : "make the tokens with this model's tokenizer, and check data.format");
 }
 
 }  // namespace longstride

@@ -24,7 +24,8 @@ struct TokenValues {
   // All bits that occur at indices 0, 1, 2 and 3 modulo 4.
   std::array<std::uint32_t, 4> bits = {};
 
-  // `place` is the first value's index in the file, `width` the bytes of a token there.
+  // `place` is the first value's index in the file, `width` the bytes of a token there, or 0 if a
+  // header says what the file holds (TokenRange).
   void add(std::int64_t place, std::span<const std::uint32_t> values, int width,
            std::int64_t vocabulary);
   void merge(const TokenValues& other);

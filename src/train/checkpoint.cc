@@ -101,6 +101,7 @@ fs::path save_checkpoint(const fs::path& root, const CheckpointContents& content
                       {"skipped_in_a_row", state.skipped_in_a_row},
                       {"next_is_nonfinite", state.next_is_nonfinite},
                       {"data_position", state.data_position},
+                      {"drops_stub", state.drops_stub},
                       {"seed", state.seed},
                       {"numerics", to_json(state.numerics)},
                       {"config", state.config},

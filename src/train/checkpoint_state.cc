@@ -53,6 +53,7 @@ class StateParser {
       state.skipped_in_a_row = signed_count(json, "skipped_in_a_row");
     state.next_is_nonfinite = json.value("next_is_nonfinite", false);
     state.data_position = signed_count(json, "data_position");
+    state.drops_stub = json.value("drops_stub", false);
     state.seed = count(json, "seed", std::numeric_limits<std::uint64_t>::max());
     state.numerics = numerics_from_json(Json::parse(json.at("numerics").dump()), where_);
     state.config = json.at("config");

@@ -22,6 +22,9 @@ struct TrainState {
   // The next step had a loss or gradients that are not finite, which ended the run.
   bool next_is_nonfinite = false;
   std::int64_t data_position = 0;  // samples consumed
+  // Whether a stub at the end of an epoch is no sample (SampleOptions::drop_stub). False in a
+  // checkpoint from before there was a choice.
+  bool drops_stub = false;
   std::uint64_t seed = 0;
   NumericsRecord numerics;
   OrderedJson config;        // the effective configuration, to detect changes on resume

@@ -15,14 +15,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A TOML array of strings; any other element makes it a value that no key accepts.
+// A TOML array of strings or of numbers; any other makes a value that no key accepts.
 ConfigValue array_value(const toml::array& array) {
   std::vector<std::string> texts;
+  std::vector<double> numbers;
   for (const toml::node& element : array) {
-    if (!element.is_string()) return OtherConfigValue{"an array of other things than strings"};
-    texts.push_back(element.ref<std::string>());
+    if (element.is_string()) texts.push_back(element.ref<std::string>());
+    if (element.is_number()) numbers.push_back(element.value<double>().value());
   }
-  return texts;
+  if (!numbers.empty() && numbers.size() == array.size()) return numbers;
+  if (texts.size() == array.size()) return texts;
+  return OtherConfigValue{"an array of other things than strings or numbers"};
 }
 
 ConfigValue value_of(const toml::node& node) {

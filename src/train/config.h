@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "data/sample_set.h"
 #include "model/rope_choice.h"
 #include "train/attention_choice.h"
 
@@ -29,11 +30,15 @@ struct ModelSourceConfig {
 
 struct DataConfig {
   std::vector<std::filesystem::path> path;
-  std::string format = "u32";  // "u32", "u16" or "text"
+  // Relative shares of `path`'s entries; empty: they are joined.
+  std::vector<double> mix;
+  // "u32", "u16", "text" or "megatron". Empty: "u32", or as prepared directories say.
+  std::string format;
   std::optional<std::int64_t> document_token;
   std::filesystem::path document_index;
   std::filesystem::path loss_mask;
-  bool pack = true;
+  Packing pack = Packing::kStretches;
+  std::string long_documents = "split";  // "split", "cut" or "drop"
   bool shuffle = true;
 };
 

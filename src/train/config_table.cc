@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/sizes.h"
+#include "data/mixture.h"
 
 namespace longstride {
 namespace {
@@ -101,11 +102,19 @@ const std::vector<ConfigKey>& table() {
        "The context before scaling (llama3, yarn).", LS_FIELD(model.rope.original_positions),
        count_from(1), kOptional,
        "the model's original_max_position_embeddings, else max_position_embeddings"},
-      {"data", "path", Type::kPaths, "Token files; or, for text, files and directories of files.",
+      {"data", "path", Type::kPaths,
+       "Prepared directories, or token files; or, for text, files and directories of files.",
        LS_FIELD(data.path), any(), kRequired},
+      {"data", "mix", Type::kNumbers,
+       "A share for each entry of `path`, such as `[0.7, 0.3]`: so many of the sequences come from "
+       "it, and it is repeated as often as that takes. The shares are relative.",
+       LS_FIELD(data.mix), between(Mixture::kLeastShare, Mixture::kMostShare), kOptional,
+       "none: all data of an epoch once"},
       {"data", "format", Type::kChoice,
-       "Raw little-endian tokens of 4 or 2 bytes, or plain text by bytes.", LS_FIELD(data.format),
-       one_of({"u32", "u16", "text"})},
+       "Raw little-endian tokens of 4 or 2 bytes, plain text by bytes, or Megatron's .bin and "
+       ".idx. "
+       "Prepared directories say it themselves.",
+       LS_FIELD(data.format), one_of({"u32", "u16", "text", "megatron"}), kOptional, "`\"u32\"`"},
       {"data", "document_token", Type::kInteger,
        "Token that ends a document (token files). Without it and an index, a file is one document.",
        LS_FIELD(data.document_token), between(0, 2147483647)},
@@ -115,10 +124,15 @@ const std::vector<ConfigKey>& table() {
       {"data", "loss_mask", Type::kPath,
        "File of one byte per token of the token file: 0 where the token is not a target.",
        LS_FIELD(data.loss_mask)},
-      {"data", "pack", Type::kBool,
-       "Fill every sequence with documents, which do not attend to each other; otherwise one "
+      {"data", "pack", Type::kPacking,
+       "How sequences are filled with documents, which do not attend to each other. true: cut "
+       "wherever a sequence is full. \"whole\": none is cut that fits in a sequence. false: one "
        "document per sequence.",
        LS_FIELD(data.pack)},
+      {"data", "long", Type::kChoice,
+       "Documents longer than the context, if `pack` is \"whole\" or false: split into several "
+       "sequences, cut after the first one, or drop.",
+       LS_FIELD(data.long_documents), one_of({"split", "cut", "drop"})},
       {"data", "shuffle", Type::kBool,
        "A new order of the sequences in every epoch, drawn from the seed.", LS_FIELD(data.shuffle)},
       {"training", "context", Type::kSize, "Maximum tokens of a sequence.",
@@ -270,7 +284,7 @@ const std::vector<ConfigKey>& table() {
        any(), kOptional, "metrics.jsonl in checkpoint.directory"},
       {"eval", "path", Type::kPaths,
        "Files or directories with data that are not trained on, in `data.format` and with "
-       "`data.document_token`.",
+       "`data.document_token`. Of a prepared directory, its eval split.",
        LS_FIELD(eval.path), any(), kOptional, "none"},
       {"eval", "document_index", Type::kPath, "As `data.document_index`, for `path`.",
        LS_FIELD(eval.document_index)},
@@ -365,6 +379,10 @@ std::string type_name(ConfigType type) {
       return "path or array of paths";
     case Type::kTexts:
       return "string or array of strings";
+    case Type::kNumbers:
+      return "array of numbers";
+    case Type::kPacking:
+      return "true, false or \"whole\"";
   }
   return "";
 }

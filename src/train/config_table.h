@@ -16,10 +16,10 @@
 namespace longstride {
 
 // Where a key's value lives in a TrainConfig. An empty string, path, list or optional has no value.
-using ConfigField =
-    std::variant<bool*, std::int64_t*, double*, std::string*, std::optional<std::int64_t>*,
-                 std::optional<double>*, std::filesystem::path*,
-                 std::vector<std::filesystem::path>*, std::vector<std::string>*>;
+using ConfigField = std::variant<bool*, std::int64_t*, double*, std::string*,
+                                 std::optional<std::int64_t>*, std::optional<double>*,
+                                 std::filesystem::path*, std::vector<std::filesystem::path>*,
+                                 std::vector<std::string>*, std::vector<double>*, Packing*>;
 
 enum class ConfigType : std::uint8_t {
   kBool,
@@ -29,8 +29,10 @@ enum class ConfigType : std::uint8_t {
   kChoice,  // one of `choices`
   kText,
   kPath,
-  kPaths,  // a path or an array of paths
-  kTexts,  // a string or an array of strings
+  kPaths,    // a path or an array of paths
+  kTexts,    // a string or an array of strings
+  kNumbers,  // an array of numbers, each within the limits
+  kPacking,  // true, false or "whole"
 };
 
 // Limits of a key's values, beyond their type. Bounds are for integers, sizes and numbers.

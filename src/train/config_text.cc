@@ -30,6 +30,10 @@ std::string toml_text(const ConfigValue& value) {
   if (const auto* x = std::get_if<double>(&value)) return fmt::format("{}", *x);
   if (const auto* x = std::get_if<std::string>(&value)) return quoted(*x);
   std::string list;
+  if (const auto* numbers = std::get_if<std::vector<double>>(&value)) {
+    for (const double x : *numbers) list += fmt::format("{}{}", list.empty() ? "" : ", ", x);
+    return "[" + list + "]";
+  }
   for (const std::string& x : std::get<std::vector<std::string>>(value))
     list += (list.empty() ? "" : ", ") + quoted(x);
   return "[" + list + "]";
@@ -40,6 +44,7 @@ OrderedJson json_value(const ConfigValue& value) {
   if (const auto* x = std::get_if<std::int64_t>(&value)) return *x;
   if (const auto* x = std::get_if<double>(&value)) return *x;
   if (const auto* x = std::get_if<std::string>(&value)) return *x;
+  if (const auto* x = std::get_if<std::vector<double>>(&value)) return *x;
   return std::get<std::vector<std::string>>(value);
 }
 

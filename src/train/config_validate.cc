@@ -72,6 +72,27 @@ void validate_data(const DataConfig& data) {
                 "join the token files into one");
 }
 
+// The shares belong to the paths.
+void validate_mix(const DataConfig& data) {
+  if (data.mix.empty()) return;
+  if (data.mix.size() != data.path.size())
+    throw Error(fmt::format("data.mix has {} shares, and data.path {} entries", data.mix.size(),
+                            data.path.size()),
+                "give one share for each path, or leave data.mix out");
+  constexpr std::size_t kMost = 1000;
+  if (data.mix.size() > kMost)
+    throw Error(fmt::format("data.mix has {} shares", data.mix.size()),
+                fmt::format("{} is the most: join some of the data", kMost));
+}
+
+void validate_packing(const DataConfig& data) {
+  if (data.pack == Packing::kStretches && data.long_documents != DataConfig{}.long_documents)
+    throw Error(fmt::format("data.long = \"{}\" has no effect with data.pack = true, which cuts "
+                            "documents of any length",
+                            data.long_documents),
+                "set data.pack to \"whole\" or to false, or leave data.long out");
+}
+
 void validate_eval(const EvalConfig& eval, const DataConfig& data) {
   const char* given = !eval.document_index.empty() ? "document_index"
                       : !eval.loss_mask.empty()    ? "loss_mask"
@@ -117,6 +138,8 @@ void validate(const TrainConfig& config) {
   validate_lora(config.lora, config.model);
   for (const ConfigKey& key : config_keys()) check_config_value(key, config);
   validate_data(config.data);
+  validate_mix(config.data);
+  validate_packing(config.data);
   validate_eval(config.eval, config.data);
   validate_training(config.training);
   warn_of_warm_up(config.schedule, config.training.steps);

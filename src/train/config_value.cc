@@ -1,5 +1,7 @@
 #include "train/config_value.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
@@ -20,16 +22,20 @@ struct Overloaded : Fs... {
 template <class... Fs>
 Overloaded(Fs...) -> Overloaded<Fs...>;  // clang 14 does not deduce it
 
+constexpr const char* kWhole = "whole";
+
 std::string describe(const ConfigValue& value) {
-  return std::visit(Overloaded{
-                        [](bool x) { return std::string(x ? "true" : "false"); },
-                        [](std::int64_t x) { return fmt::format("{}", x); },
-                        [](double x) { return fmt::format("{}", x); },
-                        [](const std::string& x) { return fmt::format("the string \"{}\"", x); },
-                        [](const std::vector<std::string>&) { return std::string("an array"); },
-                        [](const OtherConfigValue& x) { return x.name; },
-                    },
-                    value);
+  return std::visit(
+      Overloaded{
+          [](bool x) { return std::string(x ? "true" : "false"); },
+          [](std::int64_t x) { return fmt::format("{}", x); },
+          [](double x) { return fmt::format("{}", x); },
+          [](const std::string& x) { return fmt::format("the string \"{}\"", x); },
+          [](const std::vector<std::string>&) { return std::string("an array"); },
+          [](const std::vector<double>& x) { return fmt::format("[{}]", fmt::join(x, ", ")); },
+          [](const OtherConfigValue& x) { return x.name; },
+      },
+      value);
 }
 
 [[noreturn]] void fail(const ConfigKey& key, const std::string& where, const ConfigValue& value,
@@ -53,6 +59,9 @@ void check(const ConfigKey& key, const ConfigValue& value, const std::string& wh
     if (!within(key.limits, x) || *integer % key.limits.multiple_of != 0) fail(key, where, value);
   } else if (const auto* number = std::get_if<double>(&value)) {
     if (!within(key.limits, *number)) fail(key, where, value);
+  } else if (const auto* numbers = std::get_if<std::vector<double>>(&value)) {
+    for (const double x : *numbers)
+      if (!within(key.limits, x)) fail(key, where, value);
   } else if (const auto* text = std::get_if<std::string>(&value);
              text != nullptr && key.type == ConfigType::kChoice) {
     if (text->empty() && key.default_note != nullptr) return;
@@ -93,6 +102,14 @@ ConfigValue converted(const ConfigKey& key, const ConfigValue& value, const std:
       if (is_text) return std::vector<std::string>{std::get<std::string>(value)};
       if (std::holds_alternative<std::vector<std::string>>(value)) return value;
       break;
+    case ConfigType::kNumbers:
+      if (std::holds_alternative<std::vector<double>>(value)) return value;
+      if (is_unset(value)) return std::vector<double>();
+      break;
+    case ConfigType::kPacking:
+      if (std::holds_alternative<bool>(value) || value == ConfigValue(std::string(kWhole)))
+        return value;
+      break;
   }
   fail(key, where, value);
 }
@@ -122,24 +139,30 @@ void set_config_value(const ConfigKey& key, const ConfigValue& written, const st
   if (unset && std::visit([](auto* x) { return reset(*x); }, field)) return;
   const ConfigValue value = converted(key, written, where);
   check(key, value, where);
-  std::visit(Overloaded{
-                 [&](bool* x) { *x = std::get<bool>(value); },
-                 [&](std::int64_t* x) { *x = std::get<std::int64_t>(value); },
-                 [&](double* x) { *x = std::get<double>(value); },
-                 [&](std::string* x) { *x = std::get<std::string>(value); },
-                 [&]<class T>(std::optional<T>* x) { *x = std::get<T>(value); },
-                 [&](fs::path* x) { *x = resolved(std::get<std::string>(value), base); },
-                 [&](std::vector<fs::path>* x) {
-                   x->clear();
-                   for (const std::string& path : std::get<std::vector<std::string>>(value))
-                     if (!path.empty()) x->push_back(resolved(path, base));
-                 },
-                 [&](std::vector<std::string>* x) {
-                   *x = std::get<std::vector<std::string>>(value);
-                   std::erase(*x, "");
-                 },
-             },
-             field);
+  std::visit(
+      Overloaded{
+          [&](bool* x) { *x = std::get<bool>(value); },
+          [&](std::int64_t* x) { *x = std::get<std::int64_t>(value); },
+          [&](double* x) { *x = std::get<double>(value); },
+          [&](std::string* x) { *x = std::get<std::string>(value); },
+          [&]<class T>(std::optional<T>* x) { *x = std::get<T>(value); },
+          [&](fs::path* x) { *x = resolved(std::get<std::string>(value), base); },
+          [&](std::vector<fs::path>* x) {
+            x->clear();
+            for (const std::string& path : std::get<std::vector<std::string>>(value))
+              if (!path.empty()) x->push_back(resolved(path, base));
+          },
+          [&](std::vector<std::string>* x) {
+            *x = std::get<std::vector<std::string>>(value);
+            std::erase(*x, "");
+          },
+          [&](std::vector<double>* x) { *x = std::get<std::vector<double>>(value); },
+          [&](Packing* x) {
+            const bool* on = std::get_if<bool>(&value);
+            *x = on == nullptr ? Packing::kWhole : *on ? Packing::kStretches : Packing::kDocuments;
+          },
+      },
+      field);
 }
 
 ConfigValue get_config_value(const ConfigKey& key, const TrainConfig& config) {
@@ -155,6 +178,10 @@ ConfigValue get_config_value(const ConfigKey& key, const TrainConfig& config) {
                           for (const fs::path& path : *x) paths.push_back(path.string());
                           return ConfigValue(std::move(paths));
                         },
+                        [](const Packing* x) {
+                          return *x == Packing::kWhole ? ConfigValue(std::string(kWhole))
+                                                       : ConfigValue(*x == Packing::kStretches);
+                        },
                         [](const auto* x) { return ConfigValue(*x); },
                     },
                     field);
@@ -163,6 +190,7 @@ ConfigValue get_config_value(const ConfigKey& key, const TrainConfig& config) {
 bool is_unset(const ConfigValue& value) {
   if (const auto* text = std::get_if<std::string>(&value)) return text->empty();
   if (const auto* list = std::get_if<std::vector<std::string>>(&value)) return list->empty();
+  if (const auto* list = std::get_if<std::vector<double>>(&value)) return list->empty();
   return false;
 }
 

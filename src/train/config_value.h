@@ -18,7 +18,7 @@ struct OtherConfigValue {
 };
 
 using ConfigValue = std::variant<bool, std::int64_t, double, std::string, std::vector<std::string>,
-                                 OtherConfigValue>;
+                                 std::vector<double>, OtherConfigValue>;
 
 // Checks the value against the key and stores it. Relative paths are taken from `base_directory`.
 // An empty string leaves paths, texts and optional integers without a value. Throws Error; `where`

@@ -18,11 +18,11 @@ ScanOptions options_of(const RunPlan& plan, int threads) {
 }
 
 void check(const CorpusFacts& facts, const Corpus& corpus, const ScanOptions& options,
-           std::int64_t context, bool pack) {
+           std::int64_t context, bool each_alone) {
   check_facts(facts, corpus, options);
   for (const std::string& line : fact_warnings(facts, corpus, options)) log_warning("{}", line);
   // warn_about_sizes has warned of a context longer than all data.
-  if (!pack && facts.longest_document < context && context <= facts.tokens)
+  if (each_alone && facts.longest_document < context && context <= facts.tokens)
     log_warning(
         "training.context is {}, but the longest document has {} tokens, and data.pack = false "
         "gives each a sequence of its own",
@@ -37,7 +37,7 @@ CorpusFacts scan_data(const RunPlan& plan) {
 
 void check_data(const RunPlan& plan, const CorpusFacts& facts) {
   check(facts, *plan.corpus, options_of(plan, 1), plan.config.training.context,
-        plan.config.data.pack);
+        plan.config.data.pack == Packing::kDocuments);
 }
 
 void warn_about_sizes(const RunPlan& plan) {
@@ -58,7 +58,7 @@ DataScan::DataScan(const RunPlan& plan)
     : corpus_(plan.corpus),
       options_(options_of(plan, std::clamp(thread_count() / 2, 1, 4))),
       context_(plan.config.training.context),
-      pack_(plan.config.data.pack) {
+      each_alone_(plan.config.data.pack == Packing::kDocuments) {
   options_.stop = &stop_;
   options_.done = &done_;
   thread_ = std::thread([this] {
@@ -89,7 +89,7 @@ void DataScan::wait(const std::function<bool()>& should_stop) {
   }
   if (std::exchange(told_, true)) return;
   if (error_) std::rethrow_exception(error_);
-  check(facts_, *corpus_, options_, context_, pack_);
+  check(facts_, *corpus_, options_, context_, each_alone_);
 }
 
 }  // namespace longstride

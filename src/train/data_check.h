@@ -38,7 +38,7 @@ class DataScan {
   std::shared_ptr<const Corpus> corpus_;
   ScanOptions options_;
   std::int64_t context_ = 0;
-  bool pack_ = true, told_ = false;
+  bool each_alone_ = false, told_ = false;
   std::atomic<bool> stop_{false}, ended_{false};
   std::atomic<std::int64_t> done_{0};
   CorpusFacts facts_;

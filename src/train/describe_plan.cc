@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <vector>
 
 #include "base/sizes.h"
@@ -30,7 +31,26 @@ std::string model_of(const RunPlan& plan) {
                      m.layers, m.hidden_size);
 }
 
+// How often the run goes through each source of data.mix.
+std::string mix_of(const RunPlan& plan) {
+  const DataConfig& data = plan.config.data;
+  const TrainingConfig& t = plan.config.training;
+  const double all = std::accumulate(data.mix.begin(), data.mix.end(), 0.0),
+               samples = static_cast<double>(t.steps) * static_cast<double>(t.batch);
+  const std::vector<std::int64_t> counts = plan.samples->samples_of_sources();
+  std::string text;
+  for (std::size_t i = 0; i < data.mix.size(); ++i) {
+    const double share = data.mix[i] / all,
+                 epochs = share * samples / static_cast<double>(counts[i]);
+    text += fmt::format("{}{:.3g}% {} ({} samples, {:.{}f} epochs)", i == 0 ? "" : ", ",
+                        100 * share, data.path[i].string(), counts[i], epochs, epochs < 1 ? 4 : 2);
+  }
+  return text;
+}
+
 std::string data_of(const RunPlan& plan) {
+  if (!plan.sources.empty())
+    return fmt::format("{} tokens in a mix: {}", plan.corpus->tokens(), mix_of(plan));
   return fmt::format("{} tokens, {} samples an epoch", plan.corpus->tokens(),
                      plan.samples->samples_per_epoch());
 }

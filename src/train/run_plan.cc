@@ -14,6 +14,7 @@
 #include "train/chosen_parameters.h"
 #include "train/data_check.h"
 #include "train/lora_choice.h"
+#include "train/run_data.h"
 #include "train/run_memory.h"
 #include "train/same_run.h"
 #include "train/save_room.h"
@@ -92,29 +93,6 @@ void plan_numerics(RunPlan& plan, Device& device) {
 
 namespace {
 
-RunOutputs outputs_of(const TrainConfig& config) {
-  return {.directories = {config.checkpoint.directory, config.memory.disk_path},
-          .files = {config.metrics.file},
-          .checkpoints = config.checkpoint.directory};
-}
-
-// Needs the model.
-void open_eval_data(RunPlan& plan) {
-  const TrainConfig& config = plan.config;
-  const EvalConfig& eval = config.eval;
-  plan.eval_corpus = open_corpus({eval.path, config.data.format, config.data.document_token,
-                                  eval.document_index, eval.loss_mask, outputs_of(config)});
-  plan.eval_samples = std::make_unique<SampleStream>(
-      *plan.eval_corpus, SampleOptions{config.training.context, config.data.pack, false, 0,
-                                       plan.model.config.vocabulary});
-  // Reads them all, so that a token outside the vocabulary does not end the run later.
-  for (std::int64_t i = 0; i < plan.eval_count(); ++i) plan.eval_samples->sample(i);
-}
-
-}  // namespace
-
-namespace {
-
 // Opens the model and chooses what of it is trained. A checkpoint is the model itself, with the
 // rope settings in its config.json, or an adapter of the model that the configuration names.
 void open_model(RunPlan& plan, const Device& device) {
@@ -151,22 +129,7 @@ RunPlan plan_run(const TrainConfig& config, Device& device, std::optional<Resume
   plan.resume = std::move(resume);
   open_model(plan, device);
   plan_numerics(plan, device);
-  const ModelConfig& model = plan.model.config;
-  const DataConfig& data = config.data;
-  plan.corpus = open_corpus({data.path, data.format, data.document_token, data.document_index,
-                             data.loss_mask, outputs_of(config)});
-  plan.samples = std::make_unique<SampleStream>(
-      *plan.corpus,
-      SampleOptions{config.training.context, data.pack, data.shuffle,
-                    static_cast<std::uint64_t>(config.training.seed), model.vocabulary});
-  const auto has_documents = [](const Corpus& corpus) {
-    return corpus.document_end(0, corpus.tokens()) < corpus.tokens();
-  };
-  plan.packed = data.pack && has_documents(*plan.corpus);
-  if (!config.eval.path.empty()) {
-    open_eval_data(plan);
-    plan.packed = plan.packed || (data.pack && has_documents(*plan.eval_corpus));
-  }
+  open_run_data(plan);
   // A resumed run keeps the choices that another machine might make differently.
   if (plan.resume) plan.numerics.head_block_rows = plan.resume->state.numerics.head_block_rows;
   plan_memory(plan, device, rates_of_this_machine(device));

@@ -67,8 +67,10 @@ struct RunNeeds {
 struct RunPlan {
   TrainConfig config;
   ModelSource model;
-  std::shared_ptr<const Corpus> corpus;
+  std::shared_ptr<const Corpus> corpus;                     // all of it
+  std::vector<std::shared_ptr<const Corpus>> sources = {};  // of data.mix; empty: no mix
   std::unique_ptr<SampleStream> samples;
+  bool drops_stub = true;  // SampleOptions::drop_stub
   // Of evaluations during the run; null: there are none.
   std::shared_ptr<const Corpus> eval_corpus = {};
   std::unique_ptr<SampleStream> eval_samples = {};

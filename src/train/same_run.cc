@@ -8,33 +8,50 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "data/corpus_digest.h"
 #include "model/model_digest.h"
 #include "model/quantize_specs.h"
 #include "train/config_table.h"
+#include "train/run_data.h"
 
 namespace longstride {
 namespace {
 
 // Settings that decide what the run computes.
-constexpr std::pair<const char*, const char*> kFixedKeys[] = {
-    {"model", "preset"},         {"model", "dtype"},
-    {"model", "window"},         {"model", "train"},
-    {"model", "freeze"},         {"data", "format"},
-    {"data", "document_token"},  {"data", "pack"},
-    {"data", "shuffle"},         {"training", "context"},
-    {"training", "chunk"},       {"training", "page"},
-    {"training", "seed"},        {"numerics", "compute"},
-    {"numerics", "determinism"}, {"numerics", "kv_gradient_dtype"},
-    {"attention", "kind"},       {"attention", "layers"},
-    {"attention", "budget"},     {"attention", "sinks"},
-    {"attention", "recent"},     {"attention", "union_pages"},
-    {"attention", "summary"},    {"attention", "summary_tokens"},
-    {"attention", "scoring"},    {"lora", "rank"},
-    {"lora", "alpha"},           {"lora", "rslora"},
-    {"lora", "dropout"},         {"lora", "targets"},
-    {"lora", "layers"},          {"lora", "also_train"},
-    {"optimizer", "state"},      {"optimizer", "masters"}};
+constexpr std::pair<const char*, const char*> kFixedKeys[] = {{"model", "preset"},
+                                                              {"model", "dtype"},
+                                                              {"model", "window"},
+                                                              {"model", "train"},
+                                                              {"model", "freeze"},
+                                                              {"data", "document_token"},
+                                                              {"data", "pack"},
+                                                              {"data", "shuffle"},
+                                                              {"data", "mix"},
+                                                              {"data", "long"},
+                                                              {"training", "context"},
+                                                              {"training", "chunk"},
+                                                              {"training", "page"},
+                                                              {"training", "seed"},
+                                                              {"numerics", "compute"},
+                                                              {"numerics", "determinism"},
+                                                              {"numerics", "kv_gradient_dtype"},
+                                                              {"attention", "kind"},
+                                                              {"attention", "layers"},
+                                                              {"attention", "budget"},
+                                                              {"attention", "sinks"},
+                                                              {"attention", "recent"},
+                                                              {"attention", "union_pages"},
+                                                              {"attention", "summary"},
+                                                              {"attention", "summary_tokens"},
+                                                              {"attention", "scoring"},
+                                                              {"lora", "rank"},
+                                                              {"lora", "alpha"},
+                                                              {"lora", "rslora"},
+                                                              {"lora", "dropout"},
+                                                              {"lora", "targets"},
+                                                              {"lora", "layers"},
+                                                              {"lora", "also_train"},
+                                                              {"optimizer", "state"},
+                                                              {"optimizer", "masters"}};
 constexpr const char* kFixedModelKeys[] = {"quantize", "rope_type", "rope_theta", "rope_factor",
                                            "rope_original_positions"};
 // Settings that may change although they affect the result; changes are reported.
@@ -66,6 +83,14 @@ struct Compared {
   }
 };
 
+// Tokens are u32 unless the configuration says otherwise; that was written out once.
+void check_same_format(const Compared& format, const std::filesystem::path& directory) {
+  const auto name = [](const OrderedJson* value) {
+    return value == nullptr ? OrderedJson("u32") : *value;
+  };
+  if (name(format.now) != name(format.then)) format.refuse(directory);
+}
+
 // The same data may have moved; changed data in the old place cause a warning only, since they may
 // have been fixed on purpose.
 template <class ComparedOf>
@@ -80,8 +105,7 @@ void check_same_data(const RunPlan& plan, const ComparedOf& compared,
     as_many = as_many && (path.now == nullptr) == (path.then == nullptr) &&
               (path.now == nullptr || path.now->size() == path.then->size());
   }
-  if (saved.data_digest.empty() ? same_paths
-                                : as_many && saved.data_digest == corpus_digest(*plan.corpus))
+  if (saved.data_digest.empty() ? same_paths : as_many && saved.data_digest == data_digest(plan))
     return;
   for (const char* key : kDataPaths)
     if (const Compared path = compared("data", key); !path.same()) path.refuse(directory);
@@ -175,6 +199,7 @@ void check_same_run(const RunPlan& plan) {
     if (const Compared c = compared(section, key); !c.same()) c.refuse(directory);
   };
   for (const auto& [section, key] : kFixedKeys) refuse_another(section, key);
+  check_same_format(compared("data", "format"), directory);
   for (const char* key : kFixedModelKeys) refuse_another("model", key);
   check_same_model(plan);
 

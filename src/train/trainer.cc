@@ -8,11 +8,11 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
-#include "data/corpus_digest.h"
 #include "model/model_digest.h"
 #include "tensor/stochastic_round.h"
 #include "train/learning_rate.h"
 #include "train/resume_point.h"
+#include "train/run_data.h"
 #include "train/step_trace.h"
 #include "train/step_work.h"
 
@@ -50,7 +50,8 @@ Trainer::Trainer(RunPlan plan, Device& device, RunSinks sinks)
   state_.seed = static_cast<std::uint64_t>(config.training.seed);
   state_.numerics = plan_.numerics;
   state_.config = config_to_json(config);
-  state_.data_digest = corpus_digest(*plan_.corpus);
+  state_.data_digest = data_digest(plan_);
+  state_.drops_stub = plan_.drops_stub;
   if (plan_.model.adapter && plan_.model.directory)
     state_.model_digest = model_digest(*plan_.model.directory);
   timed("weights", [&] {

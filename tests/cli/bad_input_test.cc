@@ -30,7 +30,8 @@ TEST(BadConfig, AnUnknownSection) {
 TEST(BadConfig, AValueOfTheWrongType) {
   expect_refused(RunDirectory(), {"--training.steps=many"},
                  {"training.steps must be", "integer", "\"many\""});
-  expect_refused(RunDirectory(), {"--data.pack=3"}, {"data.pack must be true or false", "3"});
+  expect_refused(RunDirectory(), {"--data.pack=3"},
+                 {"data.pack must be true, false or \"whole\"", "3"});
   expect_refused(RunDirectory(), {"--training.context=12Q"}, {"training.context", "12Q"});
 }
 

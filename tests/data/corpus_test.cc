@@ -49,7 +49,7 @@ TEST_F(CorpusTest, ReadsU32) {
 
 TEST_F(CorpusTest, ReadsU16) {
   const auto path = temp_.write("t.u16", std::vector<std::uint16_t>{1, 65535, 3});
-  const TokenFile file(path, {.width = TokenWidth::kU16});
+  const TokenFile file(path, {.type = TokenType::kU16});
   EXPECT_EQ(read_all(file), (Tokens{1, 65535, 3}));
 }
 
@@ -76,7 +76,7 @@ TEST_F(CorpusTest, DocumentTokenIsFoundFarAhead) {
     EXPECT_EQ(file.document_end(0, 1024), at + 1);
     const std::vector<std::uint16_t> narrow(tokens.begin(), tokens.end());
     const TokenFile file16(temp_.write("t.u16", narrow),
-                           {.width = TokenWidth::kU16, .document_token = 9});
+                           {.type = TokenType::kU16, .document_token = 9});
     EXPECT_EQ(file16.document_end(0, 1024), at + 1);
   }
 }
@@ -86,7 +86,7 @@ TEST_F(CorpusTest, DocumentEnds) {
   std::vector<std::uint32_t> tokens(40'000, 7);
   for (const std::size_t at : {0, 255, 256, 300, 16383, 16384, 32767, 39998}) tokens[at] = 9;
   const auto path = u32(tokens);
-  std::vector<std::unique_ptr<Corpus>> corpora;
+  std::vector<std::shared_ptr<const Corpus>> corpora;
   corpora.push_back(open_corpus({.paths = {path}, .document_token = 9}));
   corpora.push_back(open_corpus({.paths = {path}, .document_index = index({0, 1, 256, 16384})}));
   corpora.push_back(open_corpus({.paths = {path}}));
@@ -207,7 +207,7 @@ TEST_F(CorpusTest, OpensEveryFormat) {
   EXPECT_TRUE(says(error_of([&] {
                      open_corpus({.paths = {u32({1, 2})}, .format = "u8"});
                    }),
-                   {"'u8'", "u32, u16 and text"}));
+                   {"'u8'", "u32, u16, text and megatron"}));
 }
 
 // Invalid input, one test per case.
@@ -239,7 +239,7 @@ TEST_F(CorpusTest, DirectoryWithoutText) {
 TEST_F(CorpusTest, NotAWholeNumberOfTokens) {
   const auto path = temp_.write("t", std::vector<char>(7));
   EXPECT_TRUE(says(error_of([&] { TokenFile file(path); }), {"7 bytes", "4-byte tokens"}));
-  EXPECT_TRUE(says(error_of([&] { TokenFile file(path, {.width = TokenWidth::kU16}); }),
+  EXPECT_TRUE(says(error_of([&] { TokenFile file(path, {.type = TokenType::kU16}); }),
                    {"7 bytes", "2-byte tokens"}));
 }
 
@@ -255,7 +255,7 @@ TEST_F(CorpusTest, DocumentTokenOutOfRange) {
   EXPECT_TRUE(says(error_of([&] { TokenFile file(path, {.document_token = 1LL << 31}); }),
                    {"document_token 2147483648", "2147483647"}));
   EXPECT_TRUE(says(
-      error_of([&] { TokenFile file(path, {.width = TokenWidth::kU16, .document_token = 65536}); }),
+      error_of([&] { TokenFile file(path, {.type = TokenType::kU16, .document_token = 65536}); }),
       {"document_token 65536", "65535"}));
   const TokenFile file(path, {.document_token = 2});
   EXPECT_EQ(error_of([&] { file.check_vocabulary(3); }), "");

@@ -39,7 +39,7 @@ TEST(ForeignFormat, IsNamedWithItsConversion) {
       {std::string("\x1f\x8b\x08\0\0\0\0\0\2\3", 10) + rest + "12",
        {"compressed by gzip", "gunzip"}},
       {"\x28\xb5\x2f\xfd" + rest, {"compressed by zstd", "zstd -d"}},
-      {std::string("MMIDIDX\0\0", 9) + rest + "123", {"Megatron", ".bin"}}};
+      {std::string("MMIDIDX\0\0", 9) + rest + "123", {"Megatron", "data.format to \"megatron\""}}};
   for (const auto& [bytes, parts] : cases) {
     EXPECT_TRUE(says(opened(bytes, "u32"), parts));
     EXPECT_TRUE(says(opened(bytes, "u16"), parts));

@@ -25,8 +25,10 @@ class SampleStreamTest : public ::testing::Test {
   TempDirectory temp_;
 };
 
+Packing packing(bool pack) { return pack ? Packing::kStretches : Packing::kDocuments; }
+
 SampleOptions in_order(std::int64_t context, bool pack) {
-  return {.context = context, .pack = pack, .shuffle = false, .vocabulary = 100};
+  return {.context = context, .pack = packing(pack), .shuffle = false, .vocabulary = 100};
 }
 
 TEST_F(SampleStreamTest, PackedStretches) {
@@ -150,7 +152,7 @@ TEST_F(SampleStreamTest, EveryTargetOnceInAnEpoch) {
     const TokenFile corpus = file(tokens, {.document_token = 5, .loss_mask = mask(bytes)});
     const bool pack = random.below(2) == 0;
     SampleStream stream(corpus, {.context = static_cast<std::int64_t>(2 + random.below(10)),
-                                 .pack = pack,
+                                 .pack = packing(pack),
                                  .seed = seed,
                                  .vocabulary = 6});
     std::int64_t counted = 0;
@@ -182,7 +184,7 @@ TEST_F(SampleStreamTest, PositionsBeyond32Bits) {
   }
   const auto starts =
       temp_.write("index", std::vector<std::uint64_t>{0, (std::uint64_t{1} << 32) + 3});
-  const TokenFile corpus(path, {.width = TokenWidth::kU16, .document_index = starts});
+  const TokenFile corpus(path, {.type = TokenType::kU16, .document_index = starts});
   ASSERT_EQ(corpus.tokens(), tokens);
   SampleStream stream(corpus, in_order(std::int64_t{1} << 20, true));
   ASSERT_EQ(stream.samples_per_epoch(), 4097);
@@ -217,7 +219,7 @@ TEST_F(SampleStreamTest, TargetsAreCountedWithoutTheSamples) {
           if (documents == 2) options.document_index = temp_.write("index", starts);
           const TokenFile corpus = file(tokens, options);
           SampleStream stream(corpus, {.context = static_cast<std::int64_t>(n / 2 + 13),
-                                       .pack = pack,
+                                       .pack = packing(pack),
                                        .shuffle = false,
                                        .vocabulary = 100});
           for (std::int64_t i = 0; i < stream.samples_per_epoch() + 1; ++i)

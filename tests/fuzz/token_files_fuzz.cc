@@ -74,7 +74,7 @@ void check_sample(const longstride::Sample& s, const longstride::SampleOptions& 
     total += length;
   }
   check(!s.document_starts.empty() && s.document_starts.front() == 0 && total == s.size());
-  check(options.pack || s.document_starts.size() == 1);
+  check(options.pack != longstride::Packing::kDocuments || s.document_starts.size() == 1);
 }
 
 void use(Input input) {
@@ -82,7 +82,9 @@ void use(Input input) {
   const unsigned choices = input.byte();
   longstride::SampleOptions samples;
   samples.context = 1 + input.byte() % 64;
-  samples.pack = (choices & 1) != 0;
+  samples.pack = (choices & 1) != 0   ? longstride::Packing::kStretches
+                 : (choices & 4) != 0 ? longstride::Packing::kWhole
+                                      : longstride::Packing::kDocuments;
   samples.shuffle = (choices & 2) != 0;
   samples.seed = input.byte();
   samples.vocabulary = std::int64_t{1} << (input.byte() % 32);
@@ -107,7 +109,7 @@ void use(Input input) {
   options.paths.push_back(token_file.with(rest));
   if ((choices & 128) != 0) options.paths.push_back(options.paths.front());
 
-  const std::unique_ptr<longstride::Corpus> corpus = longstride::open_corpus(options);
+  const std::shared_ptr<const longstride::Corpus> corpus = longstride::open_corpus(options);
   // It reads 64 pieces of up to 1024 tokens, so not in every input.
   if (samples.seed % 32 == 31 && corpus->tokens() <= 16)
     check(longstride::corpus_digest(*corpus).size() == 16);

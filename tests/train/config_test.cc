@@ -47,7 +47,7 @@ TEST(Config, Minimal) {
   EXPECT_EQ(config.training.page, 128);
   EXPECT_EQ(config.training.keep_chunks, 1);
   EXPECT_EQ(config.training.batch, 1);
-  EXPECT_TRUE(config.data.pack);
+  EXPECT_EQ(config.data.pack, Packing::kStretches);
   EXPECT_FALSE(config.data.document_token.has_value());
   EXPECT_EQ(config.checkpoint.directory, "base/out");
   EXPECT_EQ(config.metrics.file, "base/out/metrics.jsonl");
@@ -80,7 +80,7 @@ file = "m.jsonl"
   EXPECT_EQ(config.data.path, (std::vector<fs::path>{"base/a.bin", "b.bin", "/c.bin"}));
   EXPECT_EQ(config.data.format, "u16");
   EXPECT_EQ(config.data.document_token, 7);
-  EXPECT_FALSE(config.data.pack);
+  EXPECT_EQ(config.data.pack, Packing::kDocuments);
   EXPECT_EQ(config.training.context, 5000);
   EXPECT_EQ(config.training.chunk, 2048);
   EXPECT_EQ(config.training.page, 256);
@@ -98,7 +98,7 @@ TEST(Config, Overrides) {
   EXPECT_EQ(config.training.steps, 30) << "the last one counts";
   EXPECT_EQ(config.training.context, 131072);
   EXPECT_EQ(config.optimizer.learning_rate, 2e-5);
-  EXPECT_FALSE(config.data.pack);
+  EXPECT_EQ(config.data.pack, Packing::kDocuments);
   EXPECT_EQ(config.data.path, (std::vector<fs::path>{"x", "y"}))
       << "relative to the current directory";
   EXPECT_EQ(config.schedule.kind, "linear");
@@ -195,12 +195,19 @@ TEST(Config, EveryKeyIsStored) {
       case ConfigType::kInteger:
         value = "8";
         break;
+      case ConfigType::kNumbers:
+        value = "[0.625]";
+        break;
+      case ConfigType::kPacking:
+        value = "whole";
+        break;
       default:
         value = "v8";
         break;
     }
     std::vector<std::string> overrides = {name + "=" + value};
     if (name == "model.path") overrides.emplace_back("model.preset=");
+    if (name == "data.long") overrides.emplace_back("data.pack=whole");
     if (name == "data.format") overrides.emplace_back("data.document_token=");
     if (name.starts_with("eval.") && name != "eval.path") overrides.emplace_back("eval.path=held");
     if (name.starts_with("lora.") && name != "lora.rank") overrides.emplace_back("lora.rank=4");
@@ -208,11 +215,43 @@ TEST(Config, EveryKeyIsStored) {
     ASSERT_TRUE(json[key.section].contains(key.key)) << name;
     const OrderedJson& stored = json[key.section][key.key];
     const OrderedJson& scalar = stored.is_array() ? stored[0] : stored;
+    if (key.type == ConfigType::kNumbers) value = "0.625";
     EXPECT_EQ(scalar.is_string() ? scalar.get<std::string>() : scalar.dump(), value) << name;
   }
 }
 
+TEST(Config, MixAndPacking) {
+  const TrainConfig config = minimal(
+      {"data.path=[\"a\", \"b\"]", "data.mix=[7, 0.5]", "data.pack=whole", "data.long=drop"});
+  EXPECT_EQ(config.data.mix, (std::vector<double>{7, 0.5}));
+  EXPECT_EQ(config.data.pack, Packing::kWhole);
+  EXPECT_EQ(config.data.long_documents, "drop");
+  const std::string text = config_to_toml(config);
+  EXPECT_TRUE(says(text, {"mix = [7, 0.5]", "pack = \"whole\"", "long = \"drop\""}));
+  EXPECT_EQ(config_to_toml(parse_train_config(text, "dump", "")), text);
+  EXPECT_EQ(config_to_json(config)["data"]["pack"], "whole");
+  EXPECT_EQ(minimal({"data.pack=true"}).data.pack, Packing::kStretches);
+  EXPECT_TRUE(minimal({"data.mix=[]"}).data.mix.empty());
+  EXPECT_FALSE(config_to_json(minimal())["data"].contains("format")) << "prepared data say it";
+}
+
 // Bad input.
+
+TEST(Config, MixAndPackingThatDoNotFit) {
+  EXPECT_TRUE(says(error_with({"data.mix=[1, 2]"}), {"data.mix has 2 shares", "1 entries"}));
+  EXPECT_TRUE(says(error_with({"data.mix=[0]"}), {"data.mix must be array of numbers", "[0]"}));
+  EXPECT_TRUE(says(error_with({"data.mix=[-1]"}), {"data.mix must be", "[-1]"}));
+  EXPECT_TRUE(says(error_with({"data.mix=[nan]"}), {"data.mix must be"}));
+  EXPECT_TRUE(says(error_with({"data.mix=[1e9]"}), {"data.mix must be", "1000000"}));
+  EXPECT_TRUE(says(error_with({"data.mix=0.5"}), {"data.mix must be array of numbers", "0.5"}));
+  EXPECT_TRUE(says(error_with({"data.mix=[\"a\"]"}), {"data.mix must be", "an array"}));
+  EXPECT_TRUE(says(error_with({"data.mix=[1, \"a\"]"}), {"data.mix must be", "other things"}));
+  EXPECT_TRUE(says(error_with({"data.pack=half"}), {"true, false or \"whole\""}));
+  EXPECT_TRUE(says(error_with({"data.long=cut"}),
+                   {"data.long = \"cut\" has no effect with data.pack = true", "\"whole\""}));
+  EXPECT_EQ(error_with({"data.long=split"}), "");
+  EXPECT_EQ(error_with({"data.long=cut", "data.pack=false"}), "");
+}
 
 TEST(Config, NotToml) {
   EXPECT_TRUE(says(error_in("[schedule]\nkind = = 3\n"), {"run.toml:11:", "TOML"}));
@@ -268,10 +307,10 @@ TEST(Config, WrongTypeSaysWhatWasExpectedAndWhere) {
   EXPECT_TRUE(says(error_in("[metrics]\nfile = 3\n"),
                    {"run.toml:11: metrics.file must be path, but is 3"}));
   EXPECT_TRUE(says(error_of([] { parse("[data]\npath = [1, 2]\n"); }),
-                   {"run.toml:2", "path or array of paths", "other things"}));
-  EXPECT_TRUE(
-      says(error_with({"data.pack=yes"}),
-           {"--data.pack=yes: data.pack must be true or false, but is the string \"yes\""}));
+                   {"run.toml:2", "path or array of paths", "[1, 2]"}));
+  EXPECT_TRUE(says(
+      error_with({"data.pack=yes"}),
+      {"--data.pack=yes: data.pack must be true, false or \"whole\", but is the string \"yes\""}));
   EXPECT_TRUE(says(error_with({"optimizer.beta1=high"}), {"number", "\"high\""}));
   EXPECT_TRUE(
       says(error_with({"training.context=long"}), {"training.context", "'long' is not a size"}));
