@@ -32,7 +32,7 @@ std::string describe(const ConfigValue& value) {
           [](double x) { return fmt::format("{}", x); },
           [](const std::string& x) { return fmt::format("the string \"{}\"", x); },
           [](const std::vector<std::string>&) { return std::string("an array"); },
-          [](const std::vector<double>& x) { return fmt::format("[{}]", fmt::join(x, ", ")); },
+          [](const std::vector<double>& x) { return fmt::format("the array [{}]", fmt::join(x, ", ")); },
           [](const OtherConfigValue& x) { return x.name; },
       },
       value);

@@ -298,7 +298,7 @@ TEST(Config, WrongTypeSaysWhatWasExpectedAndWhere) {
       error_in("every = \"ten\"\n"),
       {"run.toml:10: checkpoint.every must be integer, at least 0, but is the string \"ten\""}));
   EXPECT_TRUE(says(error_in("every = 1.5\n"), {"run.toml:10", "integer", "1.5"}));
-  EXPECT_TRUE(says(error_in("every = [1]\n"), {"an array"}));
+  EXPECT_TRUE(says(error_in("every = [1]\n"), {"the array [1]"}));
   EXPECT_TRUE(says(error_in("every = {a = 1}\n"), {"a table"}));
   EXPECT_TRUE(says(error_in("every = 2024-01-01\n"), {"a date"}));
   EXPECT_TRUE(
