@@ -1,6 +1,7 @@
 #include "data/corpus.h"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -62,6 +63,13 @@ std::shared_ptr<const Corpus> open_file(const fs::path& path, const CorpusOption
   if (!format.empty() && format != "u32" && format != "u16")
     throw Error(fmt::format("unknown data format '{}'", format),
                 "the formats are u32, u16, text and megatron");
+  std::error_code none;
+  if (fs::is_directory(path, none))
+    throw Error(fmt::format("{}: not a regular file, but a directory without a {}", path.string(),
+                            kManifestFile),
+                fmt::format("name a file of tokens or a directory that `longstride prepare` wrote, "
+                            "or set {} to \"text\" for a directory of text",
+                            options.keys.format));
   return std::make_shared<TokenFile>(
       path, TokenFileOptions{.type = format == "u16" ? TokenType::kU16 : TokenType::kU32,
                              .document_token = options.document_token,

@@ -16,6 +16,7 @@ Mixture::Mixture(std::span<const double> shares) {
     shares_.push_back(std::llround(share * kDecimals));
     divisor = std::gcd(divisor, shares_.back());
   }
+  LS_CHECK(divisor > 0, "divisor {}", divisor);
   for (std::int64_t& share : shares_) {
     share /= divisor;
     period_ += share;

@@ -229,6 +229,8 @@ TEST_F(CorpusTest, MissingFile) {
 TEST_F(CorpusTest, DirectoryInPlaceOfTokens) {
   EXPECT_TRUE(says(error_of([&] { TokenFile file(temp_.path()); }),
                    {temp_.path().string(), "not a regular file"}));
+  EXPECT_TRUE(says(error_of([&] { open_corpus({.paths = {temp_.path()}}); }),
+                   {temp_.path().string(), "directory without a manifest.json", "data.format"}));
 }
 
 TEST_F(CorpusTest, DirectoryWithoutText) {

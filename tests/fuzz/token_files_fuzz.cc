@@ -87,6 +87,8 @@ void use(Input input) {
                                       : longstride::Packing::kDocuments;
   samples.shuffle = (choices & 2) != 0;
   samples.seed = input.byte();
+  samples.long_documents = static_cast<longstride::LongDocuments>(samples.seed % 3);
+  samples.drop_stub = samples.seed % 2 == 1;
   samples.vocabulary = std::int64_t{1} << (input.byte() % 32);
   const std::int64_t document_token = input.byte();
   const std::size_t index_entries = input.byte() % 16, loose_bytes = input.byte() % 8;
