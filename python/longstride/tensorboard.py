@@ -36,6 +36,7 @@ class EventWriter:
         event_pb2, summary_pb2, event_file_writer = require_tensorboard()
         self._event, self._session = event_pb2.Event, event_pb2.SessionLog
         self._summary = summary_pb2.Summary
+        self._memory = {}  # as last written
         try:
             self._writer = event_file_writer.EventFileWriter(directory, max_queue_size=1000, filename_suffix=suffix)
         except OSError as error:
@@ -48,10 +49,14 @@ class EventWriter:
                                            session_log=self._session(status=self._session.START)))
 
     def add(self, line):
-        """Writes the scalars of a line at its step and its time; lines without any are left out."""
-        scalars = scalars_of(line)
+        """Writes the scalars of a line at its step and its time; lines without any are left out.
+
+        Memory hardly ever changes, and would be a large part of the file: it is written where it does.
+        """
+        scalars = {name: value for name, value in scalars_of(line).items() if self._memory.get(name) != value}
         if not scalars:
             return
+        self._memory |= {name: value for name, value in scalars.items() if name.startswith("memory/")}
         when = seconds_of(line.get("time"))
         values = [self._summary.Value(tag=name, simple_value=value) for name, value in scalars.items()]
         self._writer.add_event(self._event(wall_time=time.time() if math.isnan(when) else when, step=line["step"],

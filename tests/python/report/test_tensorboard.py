@@ -79,6 +79,16 @@ class Events(unittest.TestCase):
         self.assertEqual([step for step, *_ in found["eval/loss"]], [0, 20, 40, 60, 80, 100])
         self.assertEqual(sorted(os.listdir(self.run_path)), ["metrics.jsonl", "step-100", "tensorboard"])
 
+    def test_memory_is_written_where_it_changes(self):
+        os.mkdir(self.run_path)
+        samples.write_lines(os.path.join(self.run_path, "metrics.jsonl"), [
+            samples.step_line(step, bytes_weights=(20 if step < 4 else 30) << 20) for step in range(1, 6)])
+        self.convert(self.run_path)
+        found = self.read(os.path.join(self.run_path, "tensorboard"))
+        self.assertEqual([one[:2] for one in found["memory/device/weights_gib"]], [(1, 20 / 1024), (4, 30 / 1024)])
+        self.assertEqual([one[0] for one in found["memory/host/pages_gib"]], [1])
+        self.assertEqual(len(found["time/forward"]), 5)
+
     def test_converting_again_replaces(self):
         samples.make_run(self.run_path)
         out = os.path.join(self.folder.name, "out")
