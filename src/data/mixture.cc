@@ -61,9 +61,13 @@ std::vector<std::int64_t> Mixture::within_period(std::int64_t samples) {
     for (std::int64_t n = begin + 1; n <= begin + kApart; ++n) step(n, counts);
     counts_.push_back(std::move(counts));
   }
-  std::vector<std::int64_t> counts = counts_[static_cast<std::size_t>(block)];
-  for (std::int64_t n = block * kApart + 1; n <= samples; ++n) step(n, counts);
-  return counts;
+  // Positions are mostly asked for one after the other.
+  if (recent_at_ > samples || recent_at_ < block * kApart) {
+    recent_ = counts_[static_cast<std::size_t>(block)];
+    recent_at_ = block * kApart;
+  }
+  while (recent_at_ < samples) step(++recent_at_, recent_);
+  return recent_;
 }
 
 Mixture::Place Mixture::at(std::int64_t i) {

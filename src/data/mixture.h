@@ -9,6 +9,7 @@
 
 namespace longstride {
 
+// Not thread-safe: it remembers what it has counted.
 class Mixture {
  public:
   // The shares are relative, used to nine decimals: 0.7 and 0.3, or 7 and 3. Each is at least
@@ -36,6 +37,9 @@ class Mixture {
   // Samples of each source after 0, kApart, 2 kApart, ... samples of a period.
   static constexpr std::int64_t kApart = 1024;
   std::vector<std::vector<std::int64_t>> counts_;
+  // Likewise after the number of samples that was asked for last.
+  std::vector<std::int64_t> recent_;
+  std::int64_t recent_at_ = -1;
 };
 
 }  // namespace longstride
