@@ -25,17 +25,18 @@ Overloaded(Fs...) -> Overloaded<Fs...>;  // clang 14 does not deduce it
 constexpr const char* kWhole = "whole";
 
 std::string describe(const ConfigValue& value) {
-  return std::visit(
-      Overloaded{
-          [](bool x) { return std::string(x ? "true" : "false"); },
-          [](std::int64_t x) { return fmt::format("{}", x); },
-          [](double x) { return fmt::format("{}", x); },
-          [](const std::string& x) { return fmt::format("the string \"{}\"", x); },
-          [](const std::vector<std::string>&) { return std::string("an array"); },
-          [](const std::vector<double>& x) { return fmt::format("the array [{}]", fmt::join(x, ", ")); },
-          [](const OtherConfigValue& x) { return x.name; },
-      },
-      value);
+  return std::visit(Overloaded{
+                        [](bool x) { return std::string(x ? "true" : "false"); },
+                        [](std::int64_t x) { return fmt::format("{}", x); },
+                        [](double x) { return fmt::format("{}", x); },
+                        [](const std::string& x) { return fmt::format("the string \"{}\"", x); },
+                        [](const std::vector<std::string>&) { return std::string("an array"); },
+                        [](const std::vector<double>& x) {
+                          return fmt::format("the array [{}]", fmt::join(x, ", "));
+                        },
+                        [](const OtherConfigValue& x) { return x.name; },
+                    },
+                    value);
 }
 
 [[noreturn]] void fail(const ConfigKey& key, const std::string& where, const ConfigValue& value,
