@@ -7,13 +7,15 @@ import importlib
 
 from .errors import Error, InternalError
 
-__all__ = ["Engine", "Result", "train", "plan", "Error", "InternalError", "__version__"]
+__all__ = ["Engine", "Result", "train", "plan", "callbacks", "Error", "InternalError", "__version__"]
 
 # Loaded when they are used, so that an import is quick.
 LATER = {"Engine": "engine", "Result": "engine", "train": "run", "plan": "run", "__version__": "_core"}
 
 
 def __getattr__(name):
+    if name == "callbacks":
+        return importlib.import_module("longstride.callbacks")
     if name in LATER:
         return getattr(importlib.import_module(f"longstride.{LATER[name]}"), name)
     raise AttributeError(f"module 'longstride' has no attribute {name!r}")

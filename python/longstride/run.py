@@ -5,20 +5,31 @@ import subprocess
 
 from . import _core
 from . import messages  # noqa: F401  (messages go through logging)
+from .callbacks import Callbacks
 from .errors import Error
 from .program import program
 from .settings import section
 
-EVENTS = ("start", "progress", "step", "eval", "save")
 
-
-class Receiver:
-    """Passes each event on to all callbacks that want it."""
+class Receiver(Callbacks):
+    """Hands the engine's events on, with what callbacks are promised (longstride.callbacks)."""
 
     def __init__(self, callbacks):
-        for name in EVENTS:
-            wanted = [getattr(c, name) for c in callbacks if callable(getattr(c, name, None))]
-            setattr(self, name, lambda event, wanted=wanted: [function(event) for function in wanted])
+        super().__init__(callbacks)
+        self.steps, self.started = 0, False
+
+    def start(self, record):
+        self.steps, self.started = record["completed_steps"], True
+        config = record["config"]
+        super().start({"directory": config["checkpoint"]["directory"], "step": self.steps,
+                       "total_steps": config["training"]["steps"], **record})
+
+    def step(self, record):
+        self.steps = record["step"]
+        super().step(record)
+
+    def save(self, record):
+        super().save({"step": int(os.path.basename(record["path"]).removeprefix("step-")), **record})
 
 
 def words_of(config, overrides):
@@ -38,12 +49,17 @@ def words_of(config, overrides):
 def train(config, resume=False, callbacks=(), overrides=None):
     """Trains as the TOML file `config`, or a dict of its sections, says; `overrides` is such a dict too.
 
-    `resume`: False, True (the newest checkpoint) or a checkpoint's directory. Callbacks have any of the methods start,
-    progress, step, eval and save, each with a dict (longstride.callbacks). What one raises ends the run after the last
-    completed step has been saved; so does Ctrl-C. Returns True when all steps are done."""
+    `resume`: False, True (the newest checkpoint) or a checkpoint's directory. `callbacks` are of classes derived from
+    longstride.callbacks.Callback. What one raises ends the run after the last completed step has been saved; so does
+    Ctrl-C. Returns True when all steps are done."""
     file, settings = words_of(config, overrides)
     resume = "true" if resume is True else os.fspath(resume) if resume else ""
-    return _core.train(file, settings, resume, Receiver(callbacks))
+    receiver = Receiver(callbacks)
+    try:
+        return _core.train(file, settings, resume, receiver)
+    finally:
+        if receiver.started:
+            receiver.end({"step": receiver.steps})
 
 
 def plan(config=None, *, preset=None, model=None, context, **options):

@@ -7,15 +7,17 @@ import unittest
 import numpy
 
 import longstride
+from longstride.callbacks import Callback
 from longstride.program import program
 
 
-class Recorder:
+class Recorder(Callback):
     def __init__(self, fail_at=None):
         self.events, self.fail_at = [], fail_at
 
     def start(self, event):
         self.events.append(("start", event["trainable_parameters"]))
+        self.directory, self.total = event["directory"], event["total_steps"]
 
     def step(self, event):
         self.events.append(("step", event["step"]))
@@ -27,6 +29,10 @@ class Recorder:
 
     def save(self, event):
         self.events.append(("save", os.path.basename(event["path"])))
+        assert event["path"].endswith(f"step-{event['step']}")
+
+    def end(self, event):
+        self.events.append(("end", event["step"]))
 
 
 class Run(unittest.TestCase):
@@ -54,7 +60,8 @@ class Run(unittest.TestCase):
         recorder = Recorder()
         self.assertTrue(longstride.train(self.settings(), callbacks=[recorder]))
         self.assertEqual([e for e in recorder.events if e[0] != "save"],
-                         [("start", 107072), ("step", 1), ("step", 2), ("step", 3), ("step", 4), ("eval", 4)])
+                         [("start", 107072), ("step", 1), ("step", 2), ("step", 3), ("step", 4), ("eval", 4), ("end", 4)])
+        self.assertEqual((recorder.directory, recorder.total), (os.path.join(self.folder.name, "out"), 4))
         self.assertEqual({e[1] for e in recorder.events if e[0] == "save"}, {"step-2", "step-4"})
         ours = self.files()
         os.rename(os.path.join(self.folder.name, "out"), os.path.join(self.folder.name, "before"))
@@ -69,8 +76,10 @@ class Run(unittest.TestCase):
         self.assertGreater(len(ours), 3)
 
     def test_what_a_callback_raises_ends_the_run_and_loses_nothing(self):
+        failing = Recorder(fail_at=3)
         with self.assertRaisesRegex(ValueError, "enough"):
-            longstride.train(self.settings(), callbacks=[Recorder(fail_at=3)])
+            longstride.train(self.settings(), callbacks=[failing])
+        self.assertEqual(failing.events[-1], ("end", 3))
         self.assertIn("step-3", os.listdir(os.path.join(self.folder.name, "out")))
         recorder = Recorder()
         self.assertTrue(longstride.train(self.settings(), resume=True, callbacks=[recorder]))
