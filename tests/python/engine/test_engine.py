@@ -158,6 +158,10 @@ class Engine(unittest.TestCase):
         self.assertEqual(self.engine.backward(self.tokens).loss, want)
 
     def test_ctrl_c(self):
+        # Background jobs ignore the signal.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGINT, before)
+
         def interrupt(progress):
             os.kill(os.getpid(), signal.SIGINT)
 
