@@ -192,4 +192,4 @@ def check_counts(joiners, counts, options):
 def report(manifest):
     for split, entry in manifest["splits"].items():
         print(f"{split}: {entry['documents']} documents, {entry['tokens']} tokens ({short(entry['tokens'])}), "
-              f"{entry['targets']} targets, {len(entry['shards'])} shard{'s' if len(entry['shards']) != 1 else ''}")
+              f"{entry['targets']} targets, {len(entry['shards'])} shards")
