@@ -4,6 +4,7 @@
 // 254 positive values and 1. Constexpr, for the host and for kernels.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -21,32 +22,36 @@ template <bool kSigned>
 struct DynamicCode {
   static constexpr int kZero = kSigned ? 127 : 0;  // the code of 0
   static constexpr int kRanks = 256 - kZero;       // 0 and 1 included
-  // A magnitude's bin: exponent and 7 bits of mantissa, from 2^-23 to 1. A bin has at most one
-  // border between two ranks, so that a look-up and a comparison find the nearest value.
-  static constexpr int kFirstBin = 0x3400, kBins = 0x3f80 - kFirstBin + 1;
+  // A magnitude's bin: the upper half of its bits, from 2^-23 to 1. A bin has at most one border
+  // between two ranks, so that one look-up finds the nearest value (rank_word).
+  static constexpr std::uint32_t kLeast = 0x34000000u, kOne = 0x3f800000u;  // the bits of 2^-23, 1
+  static constexpr std::uint32_t kFirstBin = kLeast >> 16;
+  static constexpr std::size_t kBins = (kOne >> 16) - kFirstBin + 1;
 
-  std::array<float, 256> values{};          // by code, ascending
-  std::array<float, kRanks> borders{};      // between rank r and r + 1; infinity after the last
-  std::array<std::uint8_t, kBins> below{};  // borders below each bin
+  std::array<float, 256> values{};      // by code, ascending
+  std::array<float, kRanks> borders{};  // between rank r and r + 1; infinity after the last
+  // By bin: what makes the sum with the magnitude's bits carry into the upper half, which is then
+  // the rank, from above the bin's border on.
+  std::array<std::uint32_t, kBins> words{};
 
-  // `bits`: of the magnitude as F32. Any value is safe.
-  static constexpr int bin_of(std::uint32_t bits) {
-    const int bin = static_cast<int>(bits >> 16) - kFirstBin;
-    return bin < 0 ? 0 : bin < kBins ? bin : kBins - 1;
+  // The rank of the magnitude whose bits are `bits`, at least kLeast and at most kOne, in the upper
+  // half; `word` is its bin's.
+  static constexpr std::uint32_t rank_word(std::uint32_t word, std::uint32_t bits) {
+    return word + bits;
   }
   // The code of rank `rank`; the signed code has no -1, and gives the value before it.
-  static constexpr int code_of(int rank, bool negative) {
-    if (!kSigned || !negative) return kZero + rank;
-    return kZero - (rank < kZero ? rank : kZero);
+  static constexpr std::uint32_t code_of(std::uint32_t rank, bool negative) {
+    constexpr std::uint32_t zero = kZero;
+    if (!kSigned || !negative) return zero + rank;
+    return zero - (rank < zero ? rank : zero);
   }
 
   // The nearest value's code; halfway between two, the smaller magnitude's. NaN gives some code.
   constexpr std::uint8_t nearest(float x) const {
     const auto bits = std::bit_cast<std::uint32_t>(x);
-    const float magnitude = std::bit_cast<float>(bits & 0x7fffffffu);
-    const int rank = below[static_cast<std::size_t>(bin_of(bits & 0x7fffffffu))];
-    return static_cast<std::uint8_t>(code_of(
-        rank + (borders[static_cast<std::size_t>(rank)] < magnitude ? 1 : 0), (bits >> 31) != 0));
+    const std::uint32_t magnitude = std::clamp(bits & 0x7fffffffu, kLeast, kOne);
+    const std::uint32_t word = words[(magnitude >> 16) - kFirstBin];
+    return static_cast<std::uint8_t>(code_of(rank_word(word, magnitude) >> 16, (bits >> 31) != 0));
   }
 
   constexpr DynamicCode() {
@@ -66,11 +71,13 @@ struct DynamicCode {
     for (std::size_t r = 0; r + 1 < borders.size(); ++r)
       borders[r] = (values[zero + r] + values[zero + r + 1]) / 2.0f;
     borders.back() = std::numeric_limits<float>::infinity();
-    std::uint8_t count = 0;
-    for (int bin = 1; bin < kBins; ++bin) {
-      const float first = std::bit_cast<float>(static_cast<std::uint32_t>(kFirstBin + bin) << 16);
-      while (borders[count] < first) ++count;
-      below[static_cast<std::size_t>(bin)] = count;
+    std::uint32_t below = 0;  // borders below the bin
+    for (std::size_t i = 0; i < kBins; ++i) {
+      const std::uint32_t bin = kFirstBin + static_cast<std::uint32_t>(i);
+      while (borders[below] < std::bit_cast<float>(bin << 16)) ++below;
+      const auto border = std::bit_cast<std::uint32_t>(borders[below]);
+      const std::uint32_t low = border >> 16 == bin ? border & 0xffffu : 0xffffu;
+      words[i] = ((below - bin) << 16) + (0xffffu - low);
     }
   }
 

@@ -1,5 +1,6 @@
 // AdamW with moments in 8 bits. A warp updates one block of 256 elements at a time: it reads all of
 // it, finds the new magnitudes by one reduction each, and writes it, so that nothing is read twice.
+// Instructions limit it, not memory: codes are looked up once and packed four at a time.
 #include "ops/cuda/adamw_8bit.h"
 
 #include "device/cuda/check.h"
@@ -20,39 +21,42 @@ constexpr int kBlock = static_cast<int>(kCodeBlock), kPerLane = kBlock / 32;
 __device__ constexpr MomentCode device_moment_code;
 __device__ constexpr SquareCode device_square_code;
 
-// The codes in shared memory. Lanes look up unrelated entries: of the tables of floats each lane
-// has one of several copies, side by side, so that fewer of them meet in a bank.
+// A code in shared memory. Lanes look up unrelated entries: of the values each lane has one of
+// several copies, side by side, so that fewer lanes meet in a bank.
 template <bool kSigned>
 struct SharedCode {
   using Code = DynamicCode<kSigned>;
-  static constexpr int kCopies = 8;
+  static constexpr int kCopies = 8, kBins = static_cast<int>(Code::kBins);
 
-  float values[256 * kCopies], borders[Code::kRanks * kCopies];
-  std::uint8_t below[Code::kBins];
+  float values[256 * kCopies];
+  std::uint32_t words[kBins];
 
   // By all threads of the block; a barrier must follow.
   __device__ void fill(const Code& code) {
     const int thread = static_cast<int>(threadIdx.x);
     for (int i = thread; i < 256 * kCopies; i += kThreads) values[i] = code.values[i / kCopies];
-    for (int i = thread; i < Code::kRanks * kCopies; i += kThreads)
-      borders[i] = code.borders[i / kCopies];
-    for (int i = thread; i < Code::kBins; i += kThreads) below[i] = code.below[i];
+    for (int i = thread; i < kBins; i += kThreads) words[i] = code.words[i];
   }
-  __device__ float value(std::uint32_t code, int copy) const {
-    return values[static_cast<int>(code) * kCopies + copy];
+  __device__ float value(std::uint32_t code) const {
+    return values[static_cast<int>(code) * kCopies + static_cast<int>(threadIdx.x) % kCopies];
   }
-  // As DynamicCode::nearest.
-  __device__ std::uint32_t nearest(float x, int copy) const {
-    const std::uint32_t bits = __float_as_uint(x);
-    const int rank = below[Code::bin_of(bits & 0x7fffffffu)];
-    const int more = borders[rank * kCopies + copy] < fabsf(x) ? 1 : 0;
-    return static_cast<std::uint32_t>(Code::code_of(rank + more, (bits >> 31) != 0));
+  // The rank of a magnitude from 0 to 1, in the upper half (Code::rank_word).
+  __device__ std::uint32_t rank_word(float magnitude) const {
+    const std::uint32_t bits = max(__float_as_uint(magnitude), Code::kLeast);
+    return Code::rank_word(words[(bits >> 16) - Code::kFirstBin], bits);
   }
+};
+
+struct SharedCodes {
+  SharedCode<true> moments;
+  SharedCode<false> squares;
 };
 
 // W: the type of the weight. kMaster: there is an F32 master; `weight` may then be null.
 template <class W, bool kMaster>
 struct Update {
+  using Parameter = std::conditional_t<kMaster, float, W>;
+
   AdamWFactors f;
   const float* g;
   float* master;
@@ -62,27 +66,71 @@ struct Update {
   std::int64_t elements;
   std::uint64_t key;
   std::int64_t first;
+
+  __device__ const Parameter* parameter() const {
+    if constexpr (kMaster) {
+      return master;
+    } else {
+      return weight;
+    }
+  }
 };
 
+// N codes in a register.
 template <int N>
-__device__ __forceinline__ void load_codes(const std::uint8_t* from, std::uint32_t (&to)[N]) {
+__device__ __forceinline__ std::uint32_t load_codes(const std::uint8_t* from) {
+  if constexpr (N == 1) return *from;
+  return *reinterpret_cast<const std::uint32_t*>(from);
+}
+template <int N>
+__device__ __forceinline__ void store_codes(std::uint32_t codes, std::uint8_t* to) {
   if constexpr (N == 1) {
-    to[0] = *from;
+    *to = static_cast<std::uint8_t>(codes);
   } else {
-    static_assert(N == 4);
-    const std::uint32_t packed = *reinterpret_cast<const std::uint32_t*>(from);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) to[j] = (packed >> (8 * j)) & 0xffu;
+    *reinterpret_cast<std::uint32_t*>(to) = codes;
   }
 }
 
+// Bytes of a and b, one for each digit of `which`: 0 to 3 from a, 4 to 7 from b; 8 more fills the
+// byte with the sign of that one.
+__device__ __forceinline__ std::uint32_t bytes_of(std::uint32_t a, std::uint32_t b,
+                                                  std::uint32_t which) {
+  std::uint32_t bytes = 0;
+#ifdef __CUDA_ARCH__
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(a), "r"(b), "r"(which));
+#endif
+  return bytes;
+}
+// Of four numbers the byte that `pair` selects in two of them.
+__device__ __forceinline__ std::uint32_t gather_bytes(const std::uint32_t (&x)[4],
+                                                      std::uint32_t pair) {
+  return bytes_of(bytes_of(x[0], x[1], pair), bytes_of(x[2], x[3], pair), 0x5410);
+}
+
+// The codes of N elements from their rank words. Four at a time: negative ones as 127 - rank, which
+// is 127 ^ rank, the others as 127 + rank.
 template <int N>
-__device__ __forceinline__ void store_codes(const std::uint32_t (&from)[N], std::uint8_t* to) {
+__device__ __forceinline__ std::uint32_t moment_codes(const std::uint32_t (&ranks)[N],
+                                                      const float (&m)[N]) {
+  static_assert(MomentCode::kZero == 127);
   if constexpr (N == 1) {
-    *to = static_cast<std::uint8_t>(from[0]);
+    return MomentCode::code_of(ranks[0] >> 16, __float_as_uint(m[0]) >> 31 != 0);
   } else {
-    static_assert(N == 4);
-    *reinterpret_cast<std::uint32_t*>(to) = from[0] | from[1] << 8 | from[2] << 16 | from[3] << 24;
+    std::uint32_t bits[N];
+#pragma unroll
+    for (int j = 0; j < N; ++j) bits[j] = __float_as_uint(m[j]);
+    const std::uint32_t negative = gather_bytes(bits, 0xfb);
+    std::uint32_t packed = gather_bytes(ranks, 0x62);
+    packed -= ((packed & negative) >> 7) & 0x01010101u;  // there is no -1
+    return (packed ^ (negative & 0x7f7f7f7fu)) + (~negative & 0x7f7f7f7fu);
+  }
+}
+template <int N>
+__device__ __forceinline__ std::uint32_t square_codes(const std::uint32_t (&ranks)[N]) {
+  if constexpr (N == 1) {
+    return ranks[0] >> 16;
+  } else {
+    return gather_bytes(ranks, 0x62);
   }
 }
 
@@ -95,105 +143,158 @@ __device__ __forceinline__ float warp_max(float value) {
 #endif
 }
 
-// One block of elements by one warp; lane l has elements l * N + [0, N) of every 32 * N. With N = 4
-// the block is whole and its addresses are aligned; with N = 1 it may be cut.
-template <int N, class W, bool kMaster>
-__device__ __forceinline__ void update_block(const Update<W, kMaster>& u, std::int64_t block,
-                                             const SharedCode<true>& moments,
-                                             const SharedCode<false>& squares) {
-  constexpr int kAccesses = kPerLane / N, kSpan = 32 * N;
-  const int lane = static_cast<int>(threadIdx.x) % 32, copy = lane % SharedCode<true>::kCopies;
-  const std::int64_t begin = block * kBlock + lane * N;
-  const auto inside = [&](int a) { return N > 1 || begin + a * kSpan < u.elements; };
-
-  float g[kAccesses][N], p[kAccesses][N], m[kAccesses][N], v[kAccesses][N];
-  std::uint32_t m_codes[kAccesses][N], v_codes[kAccesses][N];
-#pragma unroll
-  for (int a = 0; a < kAccesses; ++a) {
-    const std::int64_t i = begin + a * kSpan;
-    if (inside(a)) {
-      load_floats<N>(u.g + i, g[a]);
-      if constexpr (kMaster) {
-        load_floats<N>(u.master + i, p[a]);
-      } else {
-        load_floats<N>(u.weight + i, p[a]);
-      }
-      load_codes<N>(u.m + i, m_codes[a]);
-      load_codes<N>(u.v + i, v_codes[a]);
-    } else {
-#pragma unroll
-      for (int j = 0; j < N; ++j)
-        g[a][j] = p[a][j] = 0.0f, m_codes[a][j] = MomentCode::kZero, v_codes[a][j] = 0;
-    }
-  }
-  const float m_before = u.m_absmax[block], v_before = u.v_absmax[block];
-
-  float m_max = 0.0f, v_max = 0.0f;
-#pragma unroll
-  for (int a = 0; a < kAccesses; ++a) {
-#pragma unroll
-    for (int j = 0; j < N; ++j) {
-      // The fused products are written out, so that a CPU computes the same moments.
-      const float d = g[a][j] * u.f.grad_scale;
-      const float m_old = moments.value(m_codes[a][j], copy) * m_before;
-      const float v_old = squares.value(v_codes[a][j], copy) * v_before;
-      m[a][j] = fmaf(u.f.beta1, m_old, u.f.one_minus_beta1 * d);
-      v[a][j] = fmaf(u.f.beta2, v_old, u.f.one_minus_beta2 * d * d);
-      m_max = fmaxf(m_max, fabsf(m[a][j]));
-      v_max = fmaxf(v_max, fabsf(v[a][j]));
-      // The parameter alone depends on these, which the hardware computes to a few ulp.
-      const float root = v[a][j] > 0.0f ? v[a][j] * rsqrtf(v[a][j]) : 0.0f;
-      p[a][j] = fmaf(u.f.keep, p[a][j],
-                     -__fdividef(u.f.step * m[a][j], fmaf(root, u.f.root_scale, u.f.eps)));
-    }
-  }
-  m_max = warp_max(m_max);
-  v_max = warp_max(v_max);
-  const float m_scale = code_scale(m_max), v_scale = code_scale(v_max);
-
-  const RowRounding row = element_row(u.key, u.first + block * kBlock);
-#pragma unroll
-  for (int a = 0; a < kAccesses; ++a) {
-    if (!inside(a)) continue;
-    const std::int64_t i = begin + a * kSpan;
-#pragma unroll
-    for (int j = 0; j < N; ++j) {
-      m_codes[a][j] = moments.nearest(m[a][j] * m_scale, copy);
-      v_codes[a][j] = squares.nearest(v[a][j] * v_scale, copy);
-    }
-    store_codes<N>(m_codes[a], u.m + i);
-    store_codes<N>(v_codes[a], u.v + i);
-    if constexpr (kMaster) {
-      store_floats<N>(p[a], u.master + i);
-      if (u.weight != nullptr) store_floats<N>(p[a], u.weight + i);
-    } else {
-      store_stochastically<N>(p[a], row, static_cast<std::uint32_t>(lane * N + a * kSpan),
-                              u.weight + i);
-    }
-  }
-  if (lane == 0) u.m_absmax[block] = m_max;
-  if (lane == 1) u.v_absmax[block] = v_max;
+// m / (sqrt(v) * scale + eps) to a few ulp, without the care for numbers below 2^-126 that would
+// double its instructions: eps is larger than their roots.
+__device__ __forceinline__ float step_of(float m, float v, float scale, float eps) {
+  float root = v, step = m;
+#ifdef __CUDA_ARCH__
+  asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(v));
+  asm("div.approx.ftz.f32 %0, %1, %2;" : "=f"(step) : "f"(m), "f"(fmaf(root, scale, eps)));
+#endif
+  return step;
 }
 
-template <class W, bool kMaster>
-__global__ void __launch_bounds__(kThreads, kBlocksPerProcessor)
-    adamw_8bit_kernel(Update<W, kMaster> u, bool aligned) {
-  static_assert(kBlock == kRoundingRow);
-  __shared__ SharedCode<true> moments;
-  __shared__ SharedCode<false> squares;
-  moments.fill(device_moment_code);
-  squares.fill(device_square_code);
-  __syncthreads();
-  const std::int64_t blocks = (u.elements + kBlock - 1) / kBlock;
-  const std::int64_t stride = std::int64_t{gridDim.x} * kWarps;
-  for (std::int64_t block = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32; block < blocks;
-       block += stride) {
-    if (aligned && (block + 1) * kBlock <= u.elements) {
-      update_block<4>(u, block, moments, squares);
-    } else {
-      update_block<1>(u, block, moments, squares);
-    }
+// What a lane has of one block: elements lane * N + [0, N) of every 32 * N. With N = 4 the block is
+// whole and its addresses are aligned; with N = 1 it may be cut.
+template <int N, class W, bool kMaster>
+struct Piece {
+  using U = Update<W, kMaster>;
+  static constexpr int kAccesses = kPerLane / N, kSpan = 32 * N;
+
+  Packed<float, N> g[kAccesses];
+  Packed<typename U::Parameter, N> p[kAccesses];
+  std::uint32_t m[kAccesses], v[kAccesses];
+  float m_absmax, v_absmax;
+
+  static __device__ __forceinline__ std::int64_t begin(std::int64_t block) {
+    return block * kBlock + static_cast<int>(threadIdx.x) % 32 * N;
   }
+  static __device__ __forceinline__ bool inside(const U& u, std::int64_t i) {
+    return N > 1 || i < u.elements;
+  }
+
+  __device__ __forceinline__ void load(const U& u, std::int64_t block) {
+#pragma unroll
+    for (int a = 0; a < kAccesses; ++a) {
+      const std::int64_t i = begin(block) + a * kSpan;
+      if (inside(u, i)) {
+        g[a] = Packed<float, N>::load(u.g + i);
+        p[a] = Packed<typename U::Parameter, N>::load(u.parameter() + i);
+        m[a] = load_codes<N>(u.m + i);
+        v[a] = load_codes<N>(u.v + i);
+      } else {
+        g[a] = Packed<float, N>::zero();
+        p[a] = Packed<typename U::Parameter, N>::zero();
+        m[a] = MomentCode::kZero;
+        v[a] = SquareCode::kZero;
+      }
+    }
+    m_absmax = u.m_absmax[block];
+    v_absmax = u.v_absmax[block];
+  }
+
+  __device__ __forceinline__ void update(const U& u, std::int64_t block,
+                                         const SharedCodes& codes) const {
+    float p_new[kAccesses][N], m_new[kAccesses][N], v_new[kAccesses][N];
+    float m_max = 0.0f, v_max = 0.0f;
+#pragma unroll
+    for (int a = 0; a < kAccesses; ++a) {
+      float g_now[N], p_now[N];
+      g[a].unpack(g_now);
+      p[a].unpack(p_now);
+#pragma unroll
+      for (int j = 0; j < N; ++j) {
+        // The fused products are written out, so that a CPU computes the same moments.
+        const float d = g_now[j] * u.f.grad_scale;
+        const float m_old = codes.moments.value((m[a] >> (8 * j)) & 0xffu) * m_absmax;
+        const float v_old = codes.squares.value((v[a] >> (8 * j)) & 0xffu) * v_absmax;
+        m_new[a][j] = fmaf(u.f.beta1, m_old, u.f.one_minus_beta1 * d);
+        v_new[a][j] = fmaf(u.f.beta2, v_old, u.f.one_minus_beta2 * d * d);
+        m_max = fmaxf(m_max, fabsf(m_new[a][j]));
+        v_max = fmaxf(v_max, fabsf(v_new[a][j]));
+        p_new[a][j] = fmaf(u.f.keep, p_now[j],
+                           -step_of(u.f.step * m_new[a][j], v_new[a][j], u.f.root_scale, u.f.eps));
+      }
+    }
+    m_max = warp_max(m_max);
+    v_max = warp_max(v_max);
+    const float m_scale = code_scale(m_max), v_scale = code_scale(v_max);
+
+    const RowRounding row = element_row(u.key, u.first + block * kBlock);
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int a = 0; a < kAccesses; ++a) {
+      const std::int64_t i = begin(block) + a * kSpan;
+      if (!inside(u, i)) continue;
+      std::uint32_t m_ranks[N], v_ranks[N];
+#pragma unroll
+      for (int j = 0; j < N; ++j) {
+        m_ranks[j] = codes.moments.rank_word(__saturatef(fabsf(m_new[a][j]) * m_scale));
+        v_ranks[j] = codes.squares.rank_word(__saturatef(v_new[a][j] * v_scale));
+      }
+      store_codes<N>(moment_codes<N>(m_ranks, m_new[a]), u.m + i);
+      store_codes<N>(square_codes<N>(v_ranks), u.v + i);
+      if constexpr (kMaster) {
+        store_floats<N>(p_new[a], u.master + i);
+        if (u.weight != nullptr) store_floats<N>(p_new[a], u.weight + i);
+      } else {
+        store_stochastically<N>(p_new[a], row, static_cast<std::uint32_t>(lane * N + a * kSpan),
+                                u.weight + i);
+      }
+    }
+    if (lane == 0) u.m_absmax[block] = m_max;
+    if (lane == 1) u.v_absmax[block] = v_max;
+  }
+};
+
+// Blocks block, block + stride, ... before `end` by this warp. Whole blocks are loaded one ahead.
+template <int N, class W, bool kMaster>
+__device__ __forceinline__ void update_blocks(const Update<W, kMaster>& u, std::int64_t block,
+                                              std::int64_t end, std::int64_t stride,
+                                              const SharedCodes& codes) {
+  if (block >= end) return;
+  Piece<N, W, kMaster> now;
+  now.load(u, block);
+  while (true) {
+    const std::int64_t next = block + stride;
+    if constexpr (N == 1) {
+      now.update(u, block, codes);
+      if (next >= end) return;
+      now.load(u, next);
+    } else {
+      Piece<N, W, kMaster> ahead;
+      if (next < end) ahead.load(u, next);
+      now.update(u, block, codes);
+      if (next >= end) return;
+      now = ahead;
+    }
+    block = next;
+  }
+}
+
+template <int N, class W, bool kMaster>
+__global__ void __launch_bounds__(kThreads, kBlocksPerProcessor)
+    adamw_8bit_kernel(Update<W, kMaster> u, std::int64_t begin, std::int64_t end) {
+  static_assert(kBlock == kRoundingRow);
+  __shared__ SharedCodes codes;
+  codes.moments.fill(device_moment_code);
+  codes.squares.fill(device_square_code);
+  __syncthreads();
+  const std::int64_t stride = std::int64_t{gridDim.x} * kWarps;
+  const std::int64_t warp = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
+  update_blocks<N>(u, begin + warp, end, stride, codes);
+}
+
+// Blocks [begin, end).
+template <int N, class W, bool kMaster>
+void launch_blocks(Stream& stream, const Update<W, kMaster>& u, std::int64_t begin,
+                   std::int64_t end) {
+  if (begin == end) return;
+  const auto& queue = longstride::cuda::cuda_stream(stream);
+  const unsigned grid = grid_size(std::min(
+      ceil_div(end - begin, kWarps), std::int64_t{kBlocksPerProcessor} * queue.multiprocessors()));
+  adamw_8bit_kernel<N, W, kMaster><<<grid, kThreads, 0, queue.handle()>>>(u, begin, end);
+  LS_CUDA_LAUNCHED();
 }
 
 template <class W, bool kMaster>
@@ -209,14 +310,10 @@ void launch(Stream& stream, const AdamW& args) {
                              args.g.elements(),
                              args.rounding_key,
                              args.first_element};
-  if (u.elements == 0) return;
-  const auto& queue = longstride::cuda::cuda_stream(stream);
-  const std::int64_t wanted = ceil_div(u.elements, std::int64_t{kBlock} * kWarps);
-  const unsigned grid = grid_size(
-      std::min<std::int64_t>(wanted, std::int64_t{kBlocksPerProcessor} * queue.multiprocessors()));
-  adamw_8bit_kernel<W, kMaster>
-      <<<grid, kThreads, 0, queue.handle()>>>(u, aligned({u.g, u.master, u.weight, u.m, u.v}));
-  LS_CUDA_LAUNCHED();
+  const std::int64_t blocks = ceil_div(u.elements, kBlock);
+  const std::int64_t whole = aligned({u.g, u.master, u.weight, u.m, u.v}) ? u.elements / kBlock : 0;
+  launch_blocks<4>(stream, u, 0, whole);
+  launch_blocks<1>(stream, u, whole, blocks);
 }
 
 }  // namespace
