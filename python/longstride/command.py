@@ -29,7 +29,9 @@ def main():
             return 2
         except KeyboardInterrupt:
             return 130
+    from . import libraries
     from .program import program
+    libraries.use()
     path = program()
     if arguments[:1] in (["--help"], ["-h"]):
         import subprocess

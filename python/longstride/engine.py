@@ -10,6 +10,7 @@ import os
 import numpy
 
 from . import _core
+from . import libraries
 from . import messages  # noqa: F401  (messages go through logging)
 from .errors import Error
 from .settings import section, text_of
@@ -86,6 +87,7 @@ class Engine:
     def __init__(self, model=None, *, preset=None, model_settings=None, **arguments):
         if model_settings:
             arguments["model"] = model_settings
+        libraries.use()
         self._session = _core.Session(settings_of(model, preset, arguments))
 
     def _open(self):
@@ -201,3 +203,5 @@ class Engine:
     vocabulary = property(lambda self: self._open().vocabulary)
     parameters = property(lambda self: self._open().parameters, doc="how many are trained")
     updates = property(lambda self: self._open().updates)
+    device_used = property(lambda self: self._open().device_used,
+                           doc="bytes of the device that are in use, by others too")

@@ -4,6 +4,7 @@ import os
 import subprocess
 
 from . import _core
+from . import libraries
 from . import messages  # noqa: F401  (messages go through logging)
 from .callbacks import Callbacks
 from .errors import Error
@@ -55,6 +56,7 @@ def train(config, resume=False, callbacks=(), overrides=None):
     file, settings = words_of(config, overrides)
     resume = "true" if resume is True else os.fspath(resume) if resume else ""
     receiver = Receiver(callbacks)
+    libraries.use()
     try:
         return _core.train(file, settings, resume, receiver)
     finally:
@@ -66,6 +68,7 @@ def plan(config=None, *, preset=None, model=None, context, **options):
     """What runs need, before they start: the JSON of `longstride plan` for a TOML file, a preset or a model directory.
 
     `context` is one, or a list of them: 128 * 1024, "128K". Options are those of the command, with _ for -."""
+    libraries.use()
     command = [program(), "plan", "--json"]
     if config is not None:
         command.append(os.fspath(config))

@@ -358,6 +358,8 @@ NB_MODULE(_core, m) {
           [](const api::Session& self) { return self.plan().model.trainable_parameters(); })
       .def_prop_ro("chunk",
                    [](const api::Session& self) { return self.plan().numerics.chunk_tokens; })
+      .def_prop_ro("device_used",
+                   [](const api::Session& self) { return self.device().used_bytes(); })
       .def("weights", [](nb::handle self) { return views(self, false); })
       .def("gradients", [](nb::handle self) { return views(self, true); });
   m.def("train", &train, nb::arg("file"), nb::arg("settings"), nb::arg("resume"),

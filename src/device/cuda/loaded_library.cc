@@ -2,14 +2,34 @@
 
 #include <dlfcn.h>
 
+#include <cstdlib>
+#include <ranges>
+#include <string_view>
+#include <vector>
+
 #include "base/error.h"
 
 namespace longstride::cuda {
 
+namespace {
+
+// Folders to search: the loader's own, those that the user or the Python package names, CUDA's.
+std::vector<std::string> folders() {
+  std::vector<std::string> all = {""};
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): nothing changes the environment meanwhile
+  if (const char* named = std::getenv("LONGSTRIDE_CUDA_LIBRARIES"); named != nullptr)
+    for (const auto part : std::views::split(std::string_view(named), ':'))
+      if (!part.empty()) all.push_back(std::string(part.begin(), part.end()) + "/");
+  all.insert(all.end(),
+             {"/usr/local/cuda/lib64/", "/usr/local/cuda/lib/",
+              "/usr/local/cuda/targets/x86_64-linux/lib/", "/usr/local/cuda/extras/CUPTI/lib64/"});
+  return all;
+}
+
+}  // namespace
+
 LoadedLibrary::LoadedLibrary(const char* file) : file_(file) {
-  for (const char* folder :
-       {"", "/usr/local/cuda/lib64/", "/usr/local/cuda/lib/",
-        "/usr/local/cuda/targets/x86_64-linux/lib/", "/usr/local/cuda/extras/CUPTI/lib64/"}) {
+  for (const std::string& folder : folders()) {
     handle_ = dlopen((folder + file_).c_str(), RTLD_NOW | RTLD_GLOBAL);
     if (handle_ != nullptr) return;
     // NOLINTNEXTLINE(concurrency-mt-unsafe): no other thread loads libraries meanwhile
@@ -21,8 +41,8 @@ void* LoadedLibrary::find_symbol(const char* function) const {
   if (handle_ == nullptr)
     throw Error(
         fmt::format("{} could not be loaded: {}", file_, why_not_),
-        "install the libraries of CUDA 13 (or add their folder to LD_LIBRARY_PATH), or run with "
-        "--device cpu");
+        "install the libraries of CUDA 13 (or name their folder in LONGSTRIDE_CUDA_LIBRARIES; for "
+        "the Python package: pip install 'longstride[cuda]'), or run with --device cpu");
   void* const found = dlsym(handle_, function);
   if (found == nullptr)
     throw Error(fmt::format("{} has no {}: it is too old", file_, function),
@@ -36,6 +56,8 @@ const LoadedLibrary& cublas_library() {
 }
 
 const LoadedLibrary& cudnn_library() {
+  // cuDNN loads it by its name alone, which finds one that is there already.
+  static const LoadedLibrary compiler("libnvrtc.so.13");
   static const LoadedLibrary library("libcudnn.so.9");
   return library;
 }

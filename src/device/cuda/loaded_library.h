@@ -9,8 +9,9 @@ namespace longstride::cuda {
 // Immutable after construction: any thread may use it.
 class LoadedLibrary {
  public:
-  // Searches the loader's path, then the usual folders of the CUDA toolkit. Never throws: see
-  // available().
+  // Takes the one that the process has loaded already, by torch for instance; else searches the
+  // loader's path, the folders in LONGSTRIDE_CUDA_LIBRARIES (separated by colons), and the usual
+  // ones of the CUDA toolkit. Never throws: see available().
   explicit LoadedLibrary(const char* file);
   LoadedLibrary(const LoadedLibrary&) = delete;
   LoadedLibrary& operator=(const LoadedLibrary&) = delete;

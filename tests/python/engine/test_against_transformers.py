@@ -7,6 +7,7 @@ import unittest
 import numpy
 
 import longstride
+from engine_support import SETTINGS, array_of
 
 try:
     import torch
@@ -39,7 +40,7 @@ class AgainstTransformers(unittest.TestCase):
         path = os.path.join(FIXTURES, name)
         model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32,
                                                                   attn_implementation="eager")
-        engine = longstride.Engine(path, context=256, chunk=32, page=16, device="cpu", **settings)
+        engine = longstride.Engine(path, context=256, chunk=32, page=16, **SETTINGS, **settings)
         tokens = numpy.random.default_rng(5).integers(0, engine.vocabulary, 120)
         return model, engine, tokens
 
@@ -52,7 +53,7 @@ class AgainstTransformers(unittest.TestCase):
     def compare(self, model, engine, tolerance=1e-4):
         wanted = dict(model.named_parameters())
         for name, view in engine.gradients.items():
-            got = torch.from_dlpack(view)
+            got = torch.as_tensor(array_of(view)).cpu()
             whole, row = (name, 0) if name in wanted else part_of(name, model)
             want = wanted[whole].grad[row:row + got.shape[0]]
             error = (got - want).norm() / want.norm().clamp_min(1e-12)
@@ -107,7 +108,7 @@ class AgainstTransformers(unittest.TestCase):
 
     def test_adamw_of_torch_over_the_views(self):
         model, engine, tokens = self.pair("qwen2", optimizer={"weight_decay": 0.01, "clip_norm": 0, "beta2": 0.95})
-        other = longstride.Engine(os.path.join(FIXTURES, "qwen2"), context=256, chunk=32, page=16, device="cpu")
+        other = longstride.Engine(os.path.join(FIXTURES, "qwen2"), context=256, chunk=32, page=16, **SETTINGS)
         weights = {name: torch.from_dlpack(view) for name, view in other.weights.items()}
         gradients = {name: torch.from_dlpack(view) for name, view in other.gradients.items()}
         decayed = [w for w in weights.values() if w.ndim == 2]
