@@ -12,6 +12,7 @@
 #include "cli/usage.h"
 #include "model/model_directory.h"
 #include "model/quantize_specs.h"
+#include "train/auto_chunk.h"
 #include "train/engine.h"
 #include "train/evaluation.h"
 #include "train/run_memory.h"
@@ -20,7 +21,7 @@ namespace longstride::cli {
 namespace {
 
 struct Options {
-  std::string model, adapter, context, chunk, page = "128", device = "auto";
+  std::string model, adapter, context, chunk = "auto", page = "128", device = "auto";
   TokenOptions tokens;
   std::int64_t documents = 0;
   NumericsChoice numerics;
@@ -126,13 +127,13 @@ int eval(const Options& o) {
   const std::int64_t page = parse_size(o.page, "--page");
   choice.sparse = apply_sparse_options(o.attention, page, context, config);
   choice.quantize = quantization_of(model.directory.specs());
-  const std::string chunk = !o.chunk.empty()             ? o.chunk
-                            : device->computes_in_bf16() ? "4096"
-                                                         : "1024";
-  const NumericsRecord numerics =
-      choose_numerics(*device, config, parse_size(chunk, "--chunk"), page, choice);
+  const std::vector<ParameterSpec> specs = frozen(model.specs(*device, o.numerics.compute));
+  const std::int64_t chunk =
+      o.chunk == "auto" ? auto_forward_chunk({config, specs, choice, context, page}, *device)
+                        : parse_size(o.chunk, "--chunk");
+  const NumericsRecord numerics = choose_numerics(*device, config, chunk, page, choice);
   SequenceLayout{context, numerics.chunk_tokens, numerics.page_tokens, {0}}.validate();
-  Engine engine(*device, config, frozen(model.specs(*device, o.numerics.compute)));
+  Engine engine(*device, config, specs);
   StepPlan plan = plan_of(engine, numerics, context);
   model.load(engine.weights());
   engine.prepare_step(numerics, std::move(plan));
@@ -169,7 +170,10 @@ void add_eval(CLI::App& app, Action& action) {
   command->add_option("--context", o->context,
                       "cut longer documents into parts of so many tokens, which do not see each "
                       "other; without it none is cut");
-  command->add_option("--chunk", o->chunk, "tokens of a chunk: 1024 on the CPU, 4096 on a GPU");
+  command
+      ->add_option("--chunk", o->chunk,
+                   "tokens of a chunk, or auto: 1024 on the CPU, at most 16384 on a GPU")
+      ->capture_default_str();
   command->add_option("--page", o->page, "tokens of a page")->capture_default_str();
   command
       ->add_option("--attention", o->attention.kind,

@@ -15,13 +15,14 @@
 #include "data/file_checksums.h"
 #include "data/token_values.h"
 #include "model/stop_tokens.h"
+#include "train/auto_chunk.h"
 #include "train/generator.h"
 
 namespace longstride::cli {
 namespace {
 
 struct Options {
-  std::string model, adapter, tokens, format, chunk, page = "128", device = "auto";
+  std::string model, adapter, tokens, format, chunk = "auto", page = "128", device = "auto";
   std::int64_t count = 0;
   double temperature = 0;
   std::uint64_t seed = 0;
@@ -120,13 +121,12 @@ int generate_command(const Options& o, bool seed_given) {
   const std::unique_ptr<Device> device = make_device(o.device);
   NumericsChoice choice = o.numerics;
   choice.sparse = apply_sparse_options(o.attention, page, tokens, config);
-  const std::string chunk = !o.chunk.empty()             ? o.chunk
-                            : device->computes_in_bf16() ? "4096"
-                                                         : "1024";
-  const NumericsRecord numerics =
-      choose_numerics(*device, config, parse_size(chunk, "--chunk"), page, choice);
-  SequenceLayout{tokens, numerics.chunk_tokens, numerics.page_tokens, {0}}.validate();
   const std::vector<ParameterSpec> specs = model.specs(*device, o.numerics.compute);
+  const std::int64_t chunk =
+      o.chunk == "auto" ? auto_forward_chunk({config, specs, choice, tokens, page}, *device)
+                        : parse_size(o.chunk, "--chunk");
+  const NumericsRecord numerics = choose_numerics(*device, config, chunk, page, choice);
+  SequenceLayout{tokens, numerics.chunk_tokens, numerics.page_tokens, {0}}.validate();
   check_memory(*device, config, numerics, tokens, ParameterSet::bytes_needed(specs));
   ParameterSet weights(*device, specs, "weights");
   model.load(weights);
@@ -167,8 +167,11 @@ void add_generate(CLI::App& app, Action& action) {
   command->add_flag("--ignore-eos", o->ignore_eos,
                     "go on after the tokens that end a text (eos_token_id of "
                     "generation_config.json, or of config.json)");
-  command->add_option("--chunk", o->chunk,
-                      "tokens of a chunk of the prompt: 1024 on the CPU, 4096 on a GPU");
+  command
+      ->add_option(
+          "--chunk", o->chunk,
+          "tokens of a chunk of the prompt, or auto: 1024 on the CPU, at most 16384 on a GPU")
+      ->capture_default_str();
   command->add_option("--page", o->page, "tokens of a page")->capture_default_str();
   command
       ->add_option("--attention", o->attention.kind,

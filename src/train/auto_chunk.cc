@@ -30,6 +30,19 @@ MachineRates known_rates(const std::string& name) {
   return find_machine(std::ranges::find(names, name) != names.end() ? name : "h100");
 }
 
+std::vector<std::int64_t> chunks_for(const ChunkCase& run) {
+  std::vector<std::int64_t> chunks = {rounded_to(kShortest, run.page)};
+  const std::int64_t longest =
+      std::min(run.numerics.sparse.any() ? kLongestSparse : kLongest, run.context);
+  while (chunks.back() < longest) chunks.push_back(rounded_to(2 * chunks.back(), run.page));
+  return chunks;
+}
+
+// All the memory it has.
+std::int64_t whole_memory(const Device& device) {
+  return device.used_bytes() + device.available_bytes();
+}
+
 // Seconds of a sequence with chunks of so many tokens; nothing if it does not fit.
 std::optional<double> seconds_with(std::int64_t chunk, const ChunkCase& run, Device& machine,
                                    const MachineRates& rates) {
@@ -53,19 +66,14 @@ std::optional<double> seconds_with(std::int64_t chunk, const ChunkCase& run, Dev
 }  // namespace
 
 std::int64_t auto_chunk(const ChunkCase& run, const Device& device) {
-  const std::int64_t shortest = rounded_to(kShortest, run.page);
-  if (device.shares_host_memory()) return shortest;  // a CPU
+  const std::vector<std::int64_t> chunks = chunks_for(run);
+  if (device.shares_host_memory()) return chunks.front();  // a CPU
   const MachineRates rates = known_rates(device.name());
-  const AbsentMachine memory{
-      .device = device.name(),
-      .device_bytes = device.used_bytes() + device.available_bytes(),  // all it has
-      .host_bytes = std::int64_t{1} << 50};
+  const AbsentMachine memory{.device = device.name(),
+                             .device_bytes = whole_memory(device),
+                             .host_bytes = std::int64_t{1} << 50};
   const std::unique_ptr<Device> machine = make_shapes_device(device.runs_on(), memory);
 
-  std::vector<std::int64_t> chunks = {shortest};
-  const std::int64_t longest =
-      std::min(run.numerics.sparse.any() ? kLongestSparse : kLongest, run.context);
-  while (chunks.back() < longest) chunks.push_back(rounded_to(2 * chunks.back(), run.page));
   // Long ones take few plans and are mostly faster; once a shorter one is slower, the others are
   // too.
   std::optional<std::int64_t> best;
@@ -77,7 +85,21 @@ std::int64_t auto_chunk(const ChunkCase& run, const Device& device) {
     best = *chunk;
     least = std::min(*seconds, least.value_or(*seconds));
   }
-  return best.value_or(shortest);
+  return best.value_or(chunks.front());
+}
+
+std::int64_t auto_forward_chunk(const ChunkCase& run, Device& device) {
+  const std::vector<std::int64_t> chunks = chunks_for(run);
+  if (device.shares_host_memory()) return chunks.front();
+  const std::int64_t room = (whole_memory(device) - ParameterSet::bytes_needed(run.specs)) / 4;
+  for (auto chunk = chunks.rbegin(); chunk + 1 != chunks.rend(); ++chunk) {
+    const NumericsRecord numerics =
+        choose_numerics(device, run.model, *chunk, run.page, run.numerics);
+    const StepPlan plan = plan_step(device, run.model, run.specs, numerics,
+                                    {.max_tokens = 2 * *chunk, .forward_only = true});
+    if (plan.memory.workspace <= room) return *chunk;
+  }
+  return chunks.front();
 }
 
 }  // namespace longstride

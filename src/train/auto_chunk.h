@@ -24,4 +24,8 @@ struct ChunkCase {
 // the pages of a chunk share their union of selected ones. On a CPU 1024, or a page.
 std::int64_t auto_chunk(const ChunkCase& run, const Device& device);
 
+// For a forward pass alone: the longest of those chunks whose workspace takes at most a quarter of
+// the device's memory beside the weights.
+std::int64_t auto_forward_chunk(const ChunkCase& run, Device& device);
+
 }  // namespace longstride
