@@ -27,6 +27,7 @@ namespace {
 struct Options {
   std::string preset, model, chunk, machine, gpu_memory, host_memory, disk,
       attention = "model", device = "auto", svg, html, out, quantize;
+  std::int64_t lora = 0;
   bool device_given = false;
   std::vector<std::string> contexts;
   double price = 0;
@@ -50,7 +51,8 @@ constexpr std::pair<const char*, const char*> kSettings[] = {
     {"--compute", "numerics.compute"},
     {"--determinism", "numerics.determinism"},
     {"--kv-gradient-dtype", "numerics.kv_gradient_dtype"},
-    {"--quantize", "model.quantize"}};
+    {"--quantize", "model.quantize"},
+    {"--lora", "lora.rank"}};
 
 // The device that is planned for, and its rates.
 struct Target {
@@ -99,7 +101,10 @@ TrainConfig read_config(const Options& o, const ConfigWords& words) {
   config.model.preset = o.preset;
   config.model.path = o.model;
   config.model.quantize = o.quantize;
-  if (!o.quantize.empty()) config.model.freeze = {"*_proj.weight"};
+  if (o.lora > 0)
+    config.lora.rank = o.lora;
+  else if (!o.quantize.empty())
+    config.model.freeze = {"*_proj.weight"};
   config.numerics = {o.numerics.compute, o.numerics.kv_gradient_dtype, o.numerics.determinism};
   config.attention = o.sparse;
   config.attention.kind = o.attention;
@@ -245,6 +250,10 @@ void add_plan(CLI::App& app, Action& action) {
       ->add_option("--quantize", o->quantize,
                    "the projections: nf4 or int8; they are not trained then")
       ->check(CLI::IsMember({"nf4", "int8"}));
+  command
+      ->add_option("--lora", o->lora,
+                   "train adapters of this rank on all projections, and nothing else")
+      ->check(CLI::Range(1, 4096));
   command
       ->add_option("--machine", o->machine,
                    "plan for another machine: a name (h200, h100, ...) or a file of rates by "
