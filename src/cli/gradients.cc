@@ -122,12 +122,13 @@ Outcome run(const Options& o, const Sample& sample, const AdaptedModel& model, E
                     .planner(numerics, {.max_tokens = sample.size(),
                                         .keep_chunks = o.keep_chunks,
                                         .within_episode = within_episode(o.rebuild_feed_forward),
-                                        .packed = sample.document_starts.size() > 1})
+                                        .packed = sample.document_starts.size() > 1,
+                                        .weighted = !sample.weights.empty()})
                     .plan({}));
   if (!o.losses.empty()) engine.record_losses();
-  return {engine.backward({sample.tokens, sample.targets, sample.document_starts, o.first_position},
-                          1.0 / static_cast<double>(sample.counted_targets())),
-          numerics};
+  SequenceInput input{sample.tokens, sample.targets, sample.document_starts, o.first_position};
+  input.weights = sample.weights;
+  return {engine.backward(input, 1.0 / static_cast<double>(sample.counted_targets())), numerics};
 }
 
 // The same sequence with dense attention, beside which `gradients` are put.

@@ -1,7 +1,6 @@
 #include "cli/token_options.h"
 
 #include "data/file_checksums.h"
-#include "train/run_data.h"
 
 namespace longstride::cli {
 
@@ -33,7 +32,6 @@ std::shared_ptr<const Corpus> open_tokens(const TokenOptions& options, const std
   corpus.keys = {"--format", "--document-token", "--document-index", "--loss-mask"};
   std::shared_ptr<const Corpus> opened = open_corpus(corpus);
   check_files(*opened);
-  refuse_weights(*opened);
   return opened;
 }
 

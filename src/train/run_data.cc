@@ -57,15 +57,14 @@ void open_training_data(RunPlan& plan) {
   options.drop_stub = !plan.resume || plan.resume->state.drops_stub;
   if (data.mix.empty()) {
     plan.corpus = open_corpus(files);
-    refuse_weights(*plan.corpus);
     plan.samples = std::make_unique<SampleStream>(*plan.corpus, options);
   } else {
     plan.sources = open_sources(files);
     plan.corpus = join_sources(plan.sources);
-    refuse_weights(*plan.corpus);
     plan.samples = std::make_unique<SampleStream>(plan.sources, data.mix, options);
   }
   plan.drops_stub = options.drop_stub;
+  plan.weighted = plan.corpus->has_weights();
 }
 
 void open_eval_data(RunPlan& plan) {
@@ -83,7 +82,6 @@ void open_eval_data(RunPlan& plan) {
   files.keys.document_index = "eval.document_index";
   files.keys.loss_mask = "eval.loss_mask";
   plan.eval_corpus = open_corpus(files);
-  refuse_weights(*plan.eval_corpus);
   SampleOptions options = sample_options(plan);
   options.shuffle = false;
   plan.eval_samples = std::make_unique<SampleStream>(*plan.eval_corpus, options);
@@ -105,22 +103,6 @@ void tell_left_out(const RunPlan& plan) {
 }
 
 }  // namespace
-
-void refuse_weights(const Corpus& corpus) {
-  if (!corpus.has_weights()) return;
-  constexpr std::int64_t kBlock = std::int64_t{64} << 10;
-  std::vector<float> weights;
-  for (std::int64_t begin = 0; begin < corpus.tokens(); begin += kBlock) {
-    weights.resize(static_cast<std::size_t>(std::min(kBlock, corpus.tokens() - begin)));
-    corpus.read_weights(begin, weights);
-    const auto found =
-        std::ranges::find_if(weights, [](float weight) { return weight != 0 && weight != 1; });
-    if (found != weights.end())
-      throw Error(fmt::format("{} has the weight {}, and losses are not weighted yet",
-                              corpus.locate(begin + (found - weights.begin())), *found),
-                  "prepare the data with a mask, or with weights of 0 and 1");
-  }
-}
 
 std::string data_digest(const RunPlan& plan) {
   if (plan.sources.empty()) return corpus_digest(*plan.corpus);

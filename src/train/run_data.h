@@ -15,8 +15,4 @@ void open_run_data(RunPlan& plan);
 // Digest of the training data (corpus_digest); of a mix, of all its sources.
 std::string data_digest(const RunPlan& plan);
 
-// Throws Error if a target has a weight other than 1: losses are not weighted yet. Reads all
-// weights.
-void refuse_weights(const Corpus& corpus);
-
 }  // namespace longstride

@@ -102,7 +102,7 @@ StepOptions step_options(const RunPlan& plan) {
           .packed = plan.packed,
           .evaluates = plan.eval_samples != nullptr || plan.interactive,
           .scores = plan.interactive,
-          .weighted = plan.interactive};
+          .weighted = plan.weighted || plan.interactive};
 }
 
 StatePlace first_place(const std::string& wanted) {

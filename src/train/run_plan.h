@@ -79,6 +79,7 @@ struct RunPlan {
   NumericsRecord numerics;
   std::optional<StepPlan> step;  // what the run executes; absent if it cannot fit
   bool packed = false;           // sequences may hold several documents
+  bool weighted = false;         // targets of the training data have weights
   bool interactive = false;      // sequences may be scored, and have weights
   StateOptions state;            // of the optimizer
   RunNeeds needs;

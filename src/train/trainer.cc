@@ -326,9 +326,9 @@ std::string Trainer::run_sequences(StepReport& report, const RunControl& control
     const Sample sample = next_sample(sequence, report);
     const TraceSpan span(TraceTrack::kStep, {"sequence", sequence});
     const std::uint64_t rounding = mixed(mixed(state_.seed, report.step), sequence);
-    const SequenceResult r =
-        engine_.backward({sample.tokens, sample.targets, sample.document_starts, 0, rounding, true},
-                         1.0 / static_cast<double>(targets), should_stop, on_progress(sequence));
+    const SequenceResult r = engine_.backward(
+        {sample.tokens, sample.targets, sample.document_starts, 0, rounding, true, sample.weights},
+        1.0 / static_cast<double>(targets), should_stop, on_progress(sequence));
     report += r;
     if (r.nonfinite_chunk >= 0 && nonfinite.empty())
       nonfinite = fmt::format("first in chunk {} (from token {}) of sequence {}", r.nonfinite_chunk,

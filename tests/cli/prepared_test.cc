@@ -160,12 +160,30 @@ TEST_F(Prepared, WeightsOfZeroAndOneAreAMask) {
   ASSERT_TRUE(ended(run_.train({"--data.path=masked", "--checkpoint.directory=a"}), 0));
   ASSERT_TRUE(ended(run_.train({"--data.path=weighted", "--checkpoint.directory=b"}), 0));
   EXPECT_TRUE(run_.read("a/step-6/model.safetensors") == run_.read("b/step-6/model.safetensors"));
-  weights[5] = 0.5F;
-  PreparedDirectory(run_.path("weighted"), 2, 320)
+
+  // Twice the weight, twice the loss and the gradient, in the first step to the bit; an evaluation
+  // counts targets alike.
+  for (float& weight : weights) weight *= -2;
+  PreparedDirectory(run_.path("doubled"), 2, 320)
       .add("train", {{.documents = documents, .weights = weights}})
       .write();
-  EXPECT_TRUE(refused(run_.train({"--data.path=weighted"}),
-                      {"train-00000.tokens: token 5", "weight 0.5", "not weighted yet"}));
+  const Strings both = {"--data.path=doubled", "--eval.path=doubled", "--checkpoint.directory=c",
+                        "--eval.every=1"};
+  ASSERT_TRUE(ended(run_.train(both), 0));
+  const Json plain = run_.metrics("a/metrics.jsonl").at(0), doubled = [&] {
+    for (const Json& line : run_.metrics("c/metrics.jsonl"))
+      if (line.contains("gradient_norm")) return line;
+    return Json();
+  }();
+  EXPECT_EQ(doubled.at("loss").get<double>(), -2 * plain.at("loss").get<double>());
+  EXPECT_EQ(doubled.at("gradient_norm").get<double>(),
+            2 * plain.at("gradient_norm").get<double>());
+  EXPECT_EQ(doubled.at("targets"), plain.at("targets"));
+  for (const Json& line : run_.metrics("c/metrics.jsonl")) {
+    if (!line.contains("gradient_norm")) {
+      EXPECT_GT(line.at("loss").get<double>(), 0);
+    }
+  }
 }
 
 TEST(Megatron, TrainsAsOnTheSameTokens) {
