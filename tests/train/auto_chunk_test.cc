@@ -16,12 +16,16 @@ class AutoChunk : public testing::Test {
     if (why_no_cuda() == "this build has no CUDA") GTEST_SKIP() << why_no_cuda();
   }
   std::int64_t chunk(std::int64_t context, std::int64_t device_bytes = 140 * kGiB,
-                     const char* device = "NVIDIA H200") {
+                     const char* device = "NVIDIA H200", bool forward = false) {
     const std::unique_ptr<Device> machine = make_shapes_device(
         DeviceKind::kCuda,
         {.device = device, .device_bytes = device_bytes, .host_bytes = host_bytes_});
-    return auto_chunk({model_, parameter_specs(model_, DType::kBF16), numerics_, context, page_},
-                      *machine);
+    const std::vector<ParameterSpec> specs = parameter_specs(model_, DType::kBF16);
+    const ChunkCase run{model_, specs, numerics_, context, page_};
+    return forward ? auto_forward_chunk(run, *machine) : auto_chunk(run, *machine);
+  }
+  std::int64_t forward_chunk(std::int64_t context, std::int64_t device_bytes = 140 * kGiB) {
+    return chunk(context, device_bytes, "NVIDIA H200", true);
   }
 
   ModelConfig model_ = find_preset("qwen2.5-7b");
@@ -67,6 +71,17 @@ TEST_F(AutoChunk, AMultipleOfThePage) {
 
 TEST_F(AutoChunk, AnUnknownDeviceHasOneToo) {
   EXPECT_EQ(chunk(128 * kK, 140 * kGiB, "a GPU of the next generation"), 16 * kK);
+}
+
+TEST_F(AutoChunk, ForwardAloneTakesTheLongestThatLeavesRoom) {
+  EXPECT_EQ(forward_chunk(1000), kK);
+  EXPECT_EQ(forward_chunk(128 * kK), 16 * kK);
+  const std::int64_t little = forward_chunk(128 * kK, 17 * kGiB);
+  EXPECT_GE(little, kK);
+  EXPECT_LT(little, 16 * kK);
+  EXPECT_EQ(forward_chunk(128 * kK, 10 * kGiB), kK);  // less than the weights
+  numerics_.sparse.budgets.assign(static_cast<std::size_t>(model_.layers), 64);
+  EXPECT_EQ(forward_chunk(128 * kK), 4 * kK);
 }
 
 TEST(AutoChunkOnCpu, IsOneThousand) {
