@@ -7,9 +7,14 @@ function(ls_unity target)
   endif()
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
   get_target_property(sources ${target} SOURCES)
+  # Files with flags of their own stay alone: those of nvcc, and in release builds those of src/CMakeLists.txt.
+  set(own_flags "\\.cu$")
+  if(CMAKE_BUILD_TYPE STREQUAL Release)
+    string(APPEND own_flags "|/ops/cpu/|/cudnn/")
+  endif()
   set(alone ${sources})
-  list(FILTER alone INCLUDE REGEX "\\.cu$")
-  list(FILTER sources EXCLUDE REGEX "\\.cu$")
+  list(FILTER alone INCLUDE REGEX "${own_flags}")
+  list(FILTER sources EXCLUDE REGEX "${own_flags}")
   execute_process(
     COMMAND ${Python3_EXECUTABLE} -B ${PROJECT_SOURCE_DIR}/scripts/unity_groups.py ${PROJECT_BINARY_DIR}/unity/${target} ${sources}
     OUTPUT_VARIABLE groups COMMAND_ERROR_IS_FATAL ANY)

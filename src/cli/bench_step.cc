@@ -172,6 +172,7 @@ int bench_step(const StepBenchOptions& o) {
   best.documents = sequence.documents;
   best.baseline_rss = resident_bytes();
   best.own_peak = reset_peak_resident_bytes();
+  reserve_libraries(*device, config, numerics, context);  // the plan may have what they leave
   PlannedStep planned = plan_of(o, engine, numerics, options);
   best.saved_flops = planned.saved_flops;
   engine.prepare_step(numerics, std::move(planned.plan));
