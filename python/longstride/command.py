@@ -12,16 +12,17 @@ COMMANDS = {"prepare": ("longstride.prepare", "tokens from text, chats and table
             "tensorboard": ("longstride.tensorboard", "the metrics of a run for TensorBoard")}
 
 
-def own(name):
+def own(name: str) -> bool:
     """The module of a command, if this installation has it."""
     return name in COMMANDS and importlib.util.find_spec(COMMANDS[name][0]) is not None
 
 
-def main():
+def main() -> int:
     arguments = sys.argv[1:]
     if arguments and own(arguments[0]):
         try:
-            return importlib.import_module(COMMANDS[arguments[0]][0]).main(arguments[1:])
+            status: int = importlib.import_module(COMMANDS[arguments[0]][0]).main(arguments[1:])
+            return status
         except Error as error:
             print(f"error: {error.message}", file=sys.stderr)
             if error.hint:

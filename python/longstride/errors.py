@@ -4,7 +4,7 @@
 class Error(RuntimeError):
     """Something the user can change: what is wrong and where (`message`), and what to do (`hint`, may be empty)."""
 
-    def __init__(self, message, hint=""):
+    def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(f"{message}\n  hint: {hint}" if hint else message)
         self.message = message
         self.hint = hint

@@ -9,10 +9,10 @@ VARIABLE = "LONGSTRIDE_CUDA_LIBRARIES"
 WANTED = ("libcublasLt.so.*", "libcudnn.so.*", "libnvrtc.so.*", "libcupti.so.*")
 
 
-def folders():
+def folders() -> list[str]:
     """Folders of the package `nvidia` that have one of them."""
     spec = importlib.util.find_spec("nvidia")
-    found = []
+    found: list[str] = []
     for root in (spec.submodule_search_locations or []) if spec else []:
         for folder in sorted(glob.glob(os.path.join(root, "*", "lib"))):
             if any(glob.glob(os.path.join(folder, name)) for name in WANTED):
@@ -20,7 +20,7 @@ def folders():
     return found
 
 
-def use():
+def use() -> None:
     """Names them to the engine and to the program, unless the user has named some."""
     if VARIABLE not in os.environ:
         os.environ[VARIABLE] = ":".join(folders())

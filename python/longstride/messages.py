@@ -11,11 +11,11 @@ LOGGER = logging.getLogger("longstride")
 class Lines(logging.Handler):
     """As the program prints them: on stderr, warnings marked."""
 
-    def emit(self, record):
+    def emit(self, record: logging.LogRecord) -> None:
         sys.stderr.write(("warning: " if record.levelno >= logging.WARNING else "") + record.getMessage() + "\n")
 
 
-def receive(warning, text):
+def receive(warning: bool, text: str) -> None:
     if LOGGER.level == logging.NOTSET and not LOGGER.hasHandlers():
         LOGGER.addHandler(Lines())
         LOGGER.setLevel(logging.INFO)

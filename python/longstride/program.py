@@ -4,7 +4,7 @@ import os
 from .errors import InternalError
 
 
-def program():
+def program() -> str:
     path = os.environ.get("LONGSTRIDE_PROGRAM") or os.path.join(os.path.dirname(__file__), "bin", "longstride")
     if not os.access(path, os.X_OK):
         raise InternalError(f"{path} is missing: the package is not complete")

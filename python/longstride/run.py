@@ -2,11 +2,14 @@
 import json
 import os
 import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from . import _core
 from . import libraries
 from . import messages  # noqa: F401  (messages go through logging)
-from .callbacks import Callbacks
+from .annotations import Config, Path, Record, Size
+from .callbacks import Callback, Callbacks
 from .errors import Error
 from .program import program
 from .settings import section
@@ -15,30 +18,31 @@ from .settings import section
 class Receiver(Callbacks):
     """Hands the engine's events on, with what callbacks are promised (longstride.callbacks)."""
 
-    def __init__(self, callbacks):
+    def __init__(self, callbacks: Iterable[Callback] | None) -> None:
         super().__init__(callbacks)
-        self.steps, self.started = 0, False
+        self.steps: int = 0
+        self.started = False
 
-    def start(self, record):
+    def start(self, record: Record) -> None:
         self.steps, self.started = record["completed_steps"], True
         config = record["config"]
         super().start({"directory": config["checkpoint"]["directory"], "step": self.steps,
                        "total_steps": config["training"]["steps"], **record})
 
-    def step(self, record):
+    def step(self, record: Record) -> None:
         self.steps = record["step"]
         super().step(record)
 
-    def save(self, record):
+    def save(self, record: Record) -> None:
         super().save({"step": int(os.path.basename(record["path"]).removeprefix("step-")), **record})
 
 
-def words_of(config, overrides):
+def words_of(config: Path | Config, overrides: Config | None) -> tuple[str, list[str]]:
     """(file, settings) of a path, or of a dict of sections."""
-    settings = []
-    if isinstance(config, dict):
+    settings: list[str] = []
+    if isinstance(config, Mapping):
         for name, values in config.items():
-            if not isinstance(values, dict):
+            if not isinstance(values, Mapping):
                 raise Error(f"{name} is {values!r}", "give a dict of sections: {\"training\": {\"steps\": 100}, ...}")
             settings += section(name, values)
         config = ""
@@ -47,24 +51,26 @@ def words_of(config, overrides):
     return os.fspath(config), settings
 
 
-def train(config, resume=False, callbacks=(), overrides=None):
+def train(config: Path | Config, resume: bool | Path = False, callbacks: Iterable[Callback] | None = (),
+          overrides: Config | None = None) -> bool:
     """Trains as the TOML file `config`, or a dict of its sections, says; `overrides` is such a dict too.
 
     `resume`: False, True (the newest checkpoint) or a checkpoint's directory. `callbacks` are of classes derived from
     longstride.callbacks.Callback. What one raises ends the run after the last completed step has been saved; so does
     Ctrl-C. Returns True when all steps are done."""
     file, settings = words_of(config, overrides)
-    resume = "true" if resume is True else os.fspath(resume) if resume else ""
+    checkpoint = "true" if resume is True else os.fspath(resume) if resume else ""
     receiver = Receiver(callbacks)
     libraries.use()
     try:
-        return _core.train(file, settings, resume, receiver)
+        return _core.train(file, settings, checkpoint, receiver)
     finally:
         if receiver.started:
             receiver.end({"step": receiver.steps})
 
 
-def plan(config=None, *, preset=None, model=None, context, **options):
+def plan(config: Path | None = None, *, preset: str | None = None, model: Path | None = None,
+         context: Size | Sequence[Size], **options: Size | float | Path | None) -> dict[str, Any]:
     """What runs need, before they start: the JSON of `longstride plan` for a TOML file, a preset or a model directory.
 
     `context` is one, or a list of them: 128 * 1024, "128K". Options are those of the command, with _ for -."""
@@ -83,10 +89,11 @@ def plan(config=None, *, preset=None, model=None, context, **options):
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
     if not done.stdout:
         raise error_of(done.stderr)
-    return json.loads(done.stdout)
+    made: dict[str, Any] = json.loads(done.stdout)
+    return made
 
 
-def error_of(text):
+def error_of(text: str) -> Error:
     """The Error that the program printed."""
     message, _, hint = text.strip().partition("\n  hint: ")
     return Error(message.removeprefix("error: "), hint)

@@ -1,4 +1,5 @@
 """The numbers of a metrics line under the names that TensorBoard and W&B group by: train/loss, memory/host/pages."""
+from longstride.annotations import Record
 from longstride.report.sizes import is_number
 from longstride.report.tiers import tiers_of
 
@@ -15,14 +16,14 @@ GIB_NAMES = {"bytes_moved_in": "transfers/in_gib", "bytes_moved_out": "transfers
              "peak_rss": "memory/resident_gib", "bytes": "memory/device_gib", "bytes_limit": "memory/device_limit_gib"}
 
 
-def scalars_of(line):
+def scalars_of(line: Record) -> dict[str, float]:
     """{name: number} of a line of a step or an evaluation; empty for other kinds. Unknown values are left out."""
     kind = line.get("kind")
     found = _of_step(line) if kind is None else _of_evaluation(line) if kind == "eval" else {}
     return {name: float(value) for name, value in found.items() if is_number(value)}
 
 
-def _of_step(line):
+def _of_step(line: Record) -> Record:
     found = {name: line.get(key) for key, name in NAMES.items()}
     found |= {name: line[key] / GIB for key, name in GIB_NAMES.items() if is_number(line.get(key))}
     for key, value in line.items():
@@ -39,7 +40,7 @@ def _of_step(line):
     return found
 
 
-def _of_evaluation(line):
+def _of_evaluation(line: Record) -> Record:
     found = {"eval/loss": line.get("loss"), "eval/accuracy": line.get("accuracy"), "eval/seconds": line.get("seconds")}
     bins = line.get("by_position")
     for one in bins if isinstance(bins, list) else []:

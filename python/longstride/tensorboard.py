@@ -8,7 +8,9 @@ import os
 import shutil
 import tempfile
 import time
+from typing import Any
 
+from longstride.annotations import Record
 from longstride.errors import Error
 from longstride.report.metrics import damaged, lines_of, seconds_of
 from longstride.report.run import find_metrics
@@ -17,7 +19,7 @@ from longstride.scalars import scalars_of
 SUFFIX = ".longstride"
 
 
-def require_tensorboard():
+def require_tensorboard() -> tuple[Any, Any, Any]:
     """The modules (of events, of summaries, of the writer) of the package tensorboard; Error if it is missing."""
     try:
         from tensorboard.compat.proto import event_pb2, summary_pb2
@@ -32,23 +34,23 @@ class EventWriter:
     """Scalars of metrics lines, one event for every line. TensorBoard's own package writes the file; torch and
     TensorFlow are not needed. For one thread."""
 
-    def __init__(self, directory, suffix=""):
+    def __init__(self, directory: str, suffix: str = "") -> None:
         event_pb2, summary_pb2, event_file_writer = require_tensorboard()
         self._event, self._session = event_pb2.Event, event_pb2.SessionLog
         self._summary = summary_pb2.Summary
-        self._memory = {}  # as last written
+        self._memory: dict[str, float] = {}  # as last written
         try:
             self._writer = event_file_writer.EventFileWriter(directory, max_queue_size=1000, filename_suffix=suffix)
         except OSError as error:
             raise Error(f"cannot write event files in {directory}: {error.strerror}",
                         "check the path and its permissions") from error
 
-    def restart(self, step):
+    def restart(self, step: int) -> None:
         """Says that steps from this one on come again: TensorBoard then drops what earlier files have of them."""
         self._writer.add_event(self._event(wall_time=time.time(), step=step,
                                            session_log=self._session(status=self._session.START)))
 
-    def add(self, line):
+    def add(self, line: Record) -> None:
         """Writes the scalars of a line at its step and its time; lines without any are left out.
 
         Memory hardly ever changes, and would be a large part of the file: it is written where it does.
@@ -62,21 +64,22 @@ class EventWriter:
         self._writer.add_event(self._event(wall_time=time.time() if math.isnan(when) else when, step=line["step"],
                                            summary=self._summary(value=values)))
 
-    def flush(self):
+    def flush(self) -> None:
         self._writer.flush()
 
-    def close(self):
+    def close(self) -> None:
         self._writer.close()
 
 
-def valid_step(line):
+def valid_step(line: Record) -> bool:
     step = line.get("step")
     return isinstance(step, int) and not isinstance(step, bool) and 0 <= step < 2**63
 
 
-def last_lines(path):
+def last_lines(path: str) -> set[int]:
     """The numbers of the lines that count: where a run went back to an earlier step, the later lines do."""
-    steps, evals = [], []  # (step, number of the line), ascending
+    steps: list[tuple[int, int]] = []  # (step, number of the line), ascending
+    evals: list[tuple[int, int]] = []
     for number, line in lines_of(path):
         if line is None or line.get("kind") not in (None, "eval"):
             continue
@@ -90,7 +93,7 @@ def last_lines(path):
     return {number for _, number in steps + evals}
 
 
-def convert(path, directory):
+def convert(path: str, directory: str) -> tuple[str, int]:
     """Writes the event file of a metrics file into a directory, whole or not at all; returns (its path, lines)."""
     kept = last_lines(path)
     if not kept:
@@ -124,7 +127,7 @@ def convert(path, directory):
     return target, len(kept)
 
 
-def main(arguments):
+def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="longstride tensorboard", description="Turns the metrics of a run into an event file for TensorBoard.")
     parser.add_argument("run", metavar="RUN", help="checkpoint directory of a run, or its metrics file")
