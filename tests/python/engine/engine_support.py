@@ -22,3 +22,12 @@ def array_of(view):
 def copy_of(view):
     array = array_of(view)
     return array.copy() if DEVICE == "cpu" else array.cpu().numpy()
+
+
+def write_to(view, values):
+    """Values of numpy into the memory that a view shows."""
+    if DEVICE == "cpu":
+        numpy.from_dlpack(view)[...] = values
+    else:
+        import torch
+        torch.from_dlpack(view).copy_(torch.from_numpy(values))
