@@ -27,8 +27,9 @@ def parser():
     result.add_argument("--out", metavar="FILE", help="the page; default: report.html in RUN, for several RUNs here")
     result.add_argument("--eval", metavar="FILE", action="append",
                         help="output of `longstride eval --json`, may be repeated; default: eval*.json in each RUN")
-    result.add_argument("--needle", metavar="FILE",
-                        help="needle.json of the evaluated documents; default: beside the evaluation or the run's data")
+    result.add_argument("--needle", metavar="PATH",
+                        help="what was evaluated: a directory of `longstride prepare needle`, or a needle.json; "
+                             "default: beside the evaluation, or the run's data")
     return result
 
 

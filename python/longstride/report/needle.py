@@ -1,8 +1,9 @@
 """The needle map: how often a model finds what was hidden in a document, by the document's length and the depth.
 
-`longstride eval --json` says of every document whether all of its targets had the largest logit; needle.json, beside
-the data, says its length and how deep the needle lies (a list of {"length": n, "depth": d}, in the order of the
-documents; depths are shares from 0 to 1, or percent if one is above 1).
+`longstride eval --json` says of every document whether all of its targets had the largest logit. Its length and how
+deep the needle lies are known from the manifest, for documents that `longstride prepare needle` made; for others,
+needle.json says it (a list of {"length": n, "depth": d}, in the order of the documents; depths are shares from 0 to 1,
+or percent if one is above 1).
 """
 import json
 import math
@@ -10,6 +11,7 @@ import os
 from dataclasses import dataclass
 
 from longstride.errors import Error
+from longstride.report.run import read_object
 from longstride.report.sizes import is_number, tokens_text
 
 MOST_LENGTHS, MOST_DEPTHS = 24, 21
@@ -61,8 +63,16 @@ def read_eval(path):
 
 
 def read_needles(path):
+    """The needles of a needle.json, of a manifest, or of a directory that holds one of them."""
+    if os.path.isdir(path):
+        inside = needles_in(path)
+        if inside is None:
+            raise Error(f"{path} holds no needles", "give a directory of `longstride prepare needle`, or a needle.json")
+        path = inside
     needles = read_json(path)
     hint = 'it must be a list of {"length": tokens, "depth": share}, one for every document'
+    if isinstance(needles, dict) and needles.get("format") == "longstride data":
+        needles, hint = _made(path, needles), "prepare the data again"
     if not isinstance(needles, list) or not needles:
         raise Error(f"{path} is not a list of needles", hint)
     for count, needle in enumerate(needles, 1):
@@ -72,10 +82,25 @@ def read_needles(path):
     return needles
 
 
+def _made(path, manifest):
+    """What `prepare needle` has made: by length, then by depth, so many of each."""
+    options = manifest.get("options")
+    if not isinstance(options, dict) or options.get("kind") != "needle":
+        raise Error(f"{path} is of other data than needles", "give a directory of `longstride prepare needle`")
+    try:
+        documents = manifest["splits"]["train"]["documents"]
+        cells = [(length, depth) for length in options["lengths"] for depth in options["depths"]]
+        if not cells or len(cells) * options["count"] != documents:
+            raise ValueError
+    except (KeyError, TypeError, ValueError):
+        raise Error(f"{path}: its options are not those of its documents", "prepare the data again") from None
+    return [{"length": length, "depth": depth} for length, depth in cells for _ in range(documents // len(cells))]
+
+
 def needle_map(name, evaluation, needles, where):
     """The map of an evaluation; Error if the needles are not those of its documents. where: names both files."""
     documents = evaluation["documents"]
-    hint = "give the needle.json of the data that was evaluated, and evaluate without --context"
+    hint = "give the needles of the data that was evaluated by --needle, and evaluate without --context"
     if len(documents) > len(needles):
         raise Error(f"{where}: {len(documents)} documents were evaluated, and there are {len(needles)} needles", hint)
     for count, (document, needle) in enumerate(zip(documents, needles), 1):
@@ -127,12 +152,17 @@ def _depth_bins(depths):
 
 
 def find_needles(eval_path, data_paths):
-    """needle.json beside an evaluation, or beside (or in) the data of a run; None if there is none."""
+    """Needles beside an evaluation, or beside (or in) the data of a run: a path for read_needles; None without any."""
     folders = [os.path.dirname(os.path.abspath(eval_path))]
     for path in data_paths:
         folders += [path, os.path.dirname(path)]
-    for folder in folders:
-        path = os.path.join(folder, "needle.json")
-        if os.path.isfile(path):
-            return path
-    return None
+    return next((path for path in map(needles_in, folders) if path), None)
+
+
+def needles_in(folder):
+    """The needle.json of a directory, or its manifest if that is of needles."""
+    path, manifest = os.path.join(folder, "needle.json"), os.path.join(folder, "manifest.json")
+    if os.path.isfile(path):
+        return path
+    options = read_object(manifest).get("options")
+    return manifest if isinstance(options, dict) and options.get("kind") == "needle" else None

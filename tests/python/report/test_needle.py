@@ -93,6 +93,30 @@ class Needles(unittest.TestCase):
         beside = self.file([], "other/needle.json")
         self.assertEqual(find_needles(evaluation, [data]), beside)
 
+    def manifest(self, documents=12, **options):
+        options = {"kind": "needle", "lengths": [100, 200], "depths": [0.0, 0.5, 1.0], "count": 2} | options
+        return {"format": "longstride data", "splits": {"train": {"documents": documents}}, "options": options}
+
+    def test_manifest_of_prepared_needles(self):
+        os.mkdir(os.path.join(self.folder.name, "data"))
+        folder = os.path.join(self.folder.name, "data")
+        path = self.file(self.manifest(), "data/manifest.json")
+        wanted = [{"length": length, "depth": depth}
+                  for length in (100, 200) for depth in (0, 0.5, 1) for _ in range(2)]
+        for named in (folder, path, find_needles(os.path.join(self.folder.name, "eval.json"), [folder]),
+                      find_needles(os.path.join(folder, "eval.json"), [])):
+            self.assertEqual(read_needles(named), wanted)
+        self.file(self.manifest(kind="text"), "data/manifest.json")
+        self.assertIsNone(find_needles(os.path.join(folder, "eval.json"), [folder]))
+        for text, named in (("holds no needles", folder), ("other data than needles", path)):
+            with self.assertRaisesRegex(Error, text):
+                read_needles(named)
+        for broken in (self.manifest(documents=13), self.manifest(count=None), self.manifest(lengths=5),
+                       self.manifest(depths=[]), self.manifest(documents=None), self.manifest(count=0, documents=0),
+                       self.manifest(lengths=["a", "b"]), {**self.manifest(), "splits": []}):
+            with self.assertRaises(Error):
+                read_needles(self.file(broken, "data/manifest.json"))
+
 
 if __name__ == "__main__":
     unittest.main()
