@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/sizes.h"
 #include "plan/this_machine.h"
+#include "train/run_memory.h"
 
 namespace longstride::cli {
 namespace {
@@ -18,6 +19,14 @@ std::string text(std::int64_t bytes) { return format_bytes(static_cast<double>(b
 ChosenPlan StepOfEngine::choose(const StepLimits& limits) const {
   return choose_plan([&](const StepOptions& with) { return planner(with); }, engine.config(),
                      numerics, options, limits, rates_of_this_machine(engine.device()));
+}
+
+std::int64_t StepOfEngine::other_bytes() const {
+  Device& device = engine.device();
+  if (device.shares_host_memory()) return 0;
+  const std::int64_t libraries =
+      library_bytes(device, engine.config(), numerics, options.max_tokens);
+  return libraries + device_budget(device, std::nullopt, libraries).reserve;
 }
 
 StepLimits limits_of_machine(const Device& device) {
@@ -57,7 +66,7 @@ std::int64_t least_device_bytes(const StepOfEngine& step, const PageBudget& else
     }
   };
   std::int64_t least = planner.least_page_bytes(), enough = all.kv_pages + all.kv_gradient_pages;
-  const std::int64_t besides = step.fixed_bytes() + all.total() - enough,
+  const std::int64_t besides = step.fixed_bytes() + step.other_bytes() + all.total() - enough,
                      precision = (enough - least) / 1024 + 1;
   if (suffices(least)) return besides + least;
   while (enough - least > precision) {
@@ -80,7 +89,7 @@ std::string automatic_plan(const StepOfEngine& step, const std::string& subject)
   } catch (const Error&) {
     return fmt::format("{} would need {} on the device, and {} are there: {}", subject,
                        text(least_device_bytes(step, limits)),
-                       text(step.fixed_bytes() + limits.device), kSmallerStep);
+                       text(step.fixed_bytes() + step.other_bytes() + limits.device), kSmallerStep);
   }
 }
 

@@ -20,6 +20,8 @@ struct StepOfEngine {
   StepPlanner planner() const { return planner(options); }
   ChosenPlan choose(const StepLimits& limits) const;
   std::int64_t fixed_bytes() const { return engine.weights().bytes() + engine.gradients().bytes(); }
+  // What a GPU's driver and libraries take.
+  std::int64_t other_bytes() const;
 };
 
 // What --plan auto may use beside weights and gradients, if no option limits it.
@@ -32,7 +34,8 @@ inline constexpr const char* kSmallerStep =
 // As an option takes it, rounded up: "256KiB", "33.5GiB".
 std::string size_option(std::int64_t bytes);
 
-// The least bytes of the device for everything, given those elsewhere.
+// The least bytes of the device for everything, driver and libraries included, given those
+// elsewhere.
 std::int64_t least_device_bytes(const StepOfEngine& step, const PageBudget& elsewhere);
 
 // "SUBJECT would keep 1.00 GiB of activations: 33.40 GiB on the device, 12.00 GiB in host memory",

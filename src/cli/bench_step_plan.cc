@@ -51,8 +51,8 @@ StepLimits limits_of(const StepBenchOptions& o, const StepOfEngine& step) {
     if (device.shares_host_memory() && o.host_memory.empty()) limits.host = limits.activations;
   }
   if (!o.gpu_memory.empty())
-    limits.device =
-        std::min(limits.device, parse_size(o.gpu_memory, "--gpu-memory") - step.fixed_bytes());
+    limits.device = std::min(limits.device, parse_size(o.gpu_memory, "--gpu-memory") -
+                                                step.fixed_bytes() - step.other_bytes());
   return limits;
 }
 
@@ -82,7 +82,8 @@ StepLimits limits_of(const StepBenchOptions& o, const StepOfEngine& step) {
 [[noreturn]] void refuse_limits(const StepBenchOptions& o, const StepOfEngine& step,
                                 const StepLimits& limits) {
   const std::int64_t least = least_device_bytes(step, limits),
-                     there = step.fixed_bytes() + limits_of_machine(step.engine.device()).device;
+                     there = step.fixed_bytes() + step.other_bytes() +
+                             limits_of_machine(step.engine.device()).device;
   const std::string more_host =
       o.host_memory.empty() ? "" : fmt::format(", or more than --host-memory {}", o.host_memory);
   if (o.gpu_memory.empty() || least > there)

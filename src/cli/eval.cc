@@ -57,7 +57,7 @@ StepPlan plan_of(const Engine& engine, const NumericsRecord& numerics, std::int6
   const StepPlanner planner =
       engine.planner(numerics, {.max_tokens = context, .forward_only = true});
   StepPlan all = planner.plan({});
-  const std::int64_t free = device_budget(device, std::nullopt).available;
+  const std::int64_t free = device_budget(device, std::nullopt, 0).available;
   if (all.memory.total() <= free) return all;
   const std::int64_t host = device.shares_host_memory() ? 0 : device.available_host_bytes();
   const std::int64_t for_pages = free - (all.memory.total() - all.memory.kv_pages);

@@ -84,6 +84,9 @@ struct PagedAttentionReserve {
   bool exact = true;
 };
 LS_OP(paged_attention_reserve, PagedAttentionReserve)
+// About what that takes, where it is much. Asks no library: for plans of a device that is not
+// there.
+LS_SIZE(paged_attention_reserved_bytes, PagedAttentionReserve)
 
 // The scratch of either pass (depends on the number of threads, which changes no result).
 LS_SIZE(paged_attention_scratch_elements, PagedAttentionShape)

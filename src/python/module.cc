@@ -211,17 +211,20 @@ bool train(const std::string& file, const std::vector<std::string>& settings,
       callbacks.call(name, [&] { return to_python(json); });
     };
   };
-  std::int64_t step = -1, chunk = -1;
+  std::int64_t step = -1, sequence = -1, chunk = -1;
   const api::RunListener listener{
       .on_start = json_to("start"),
       .on_progress =
           [&](const StepProgress& p) {
-            if (p.step == step && p.in_sequence.chunk == chunk) return;
+            if (p.step == step && p.sequence == sequence && p.in_sequence.chunk == chunk) return;
             step = p.step;
+            sequence = p.sequence;
             chunk = p.in_sequence.chunk;
             callbacks.call("progress", [&] {
               return to_python({{"step", p.step},
                                 {"total_steps", p.total_steps},
+                                {"sequence", p.sequence},
+                                {"sequences", p.sequences},
                                 {"phase", std::string(p.in_sequence.phase)},
                                 {"chunk", p.in_sequence.chunk},
                                 {"chunks", p.in_sequence.chunks},

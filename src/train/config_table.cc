@@ -303,8 +303,9 @@ const std::vector<ConfigKey>& table() {
        "Threads of the CPU backend; 0 takes all. The result does not depend on it.",
        LS_FIELD(device.threads), between(0, 4096)},
       {"memory", "gpu", Type::kSize,
-       "Bytes of device memory (a GPU's, or the CPU's) for everything, at most what is free; auto "
-       "takes what is free, less a reserve on a GPU.",
+       "Bytes of device memory (a GPU's, or the CPU's) for everything, a GPU's driver and "
+       "libraries "
+       "included, at most what is free; auto takes what is free, less a reserve on a GPU.",
        LS_FIELD(memory.gpu), bytes_above_zero(), kOptional, "auto"},
       {"memory", "host", Type::kSize,
        "Bytes of host memory for offloaded pages and activations; optimizer state that may go to "

@@ -113,12 +113,15 @@ StatePlace first_place(const std::string& wanted) {
 
 }  // namespace
 
-DeviceBudget device_budget(const Device& device, std::optional<std::int64_t> wanted) {
+DeviceBudget device_budget(const Device& device, std::optional<std::int64_t> wanted,
+                           std::int64_t libraries) {
   const std::int64_t free = device.available_bytes();
-  if (wanted) return {std::min(free, *wanted), 0};
-  if (device.shares_host_memory()) return {free, 0};
-  const std::int64_t reserve = std::min(free, device_reserve(device.used_bytes() + free));
-  return {free - reserve, reserve};
+  if (device.shares_host_memory()) return {std::min(free, wanted.value_or(free)), 0};
+  const std::int64_t reserve = device_reserve(device.used_bytes() + free);
+  const std::int64_t left = free - (device.kind() == DeviceKind::kShapes ? libraries : 0);
+  const std::int64_t available =
+      wanted ? std::min(left, *wanted - reserve - libraries) : left - reserve;
+  return {std::max<std::int64_t>(0, available), std::min(free, reserve)};
 }
 
 namespace {
@@ -216,7 +219,8 @@ void plan_memory(RunPlan& plan, Device& device, const MachineRates& rates, Effor
   plan.state.disk_directory = memory.disk_path;
   place_optimizer(plan, first_place(memory.optimizer));
   reserve_libraries(device, model, plan.numerics, context);
-  const DeviceBudget on_device = device_budget(device, memory.gpu);
+  const DeviceBudget on_device =
+      device_budget(device, memory.gpu, library_bytes(device, model, plan.numerics, context));
   needs.available = on_device.available;
   needs.device_reserve = on_device.reserve;
   // The schedule of a context that is far too long would itself fill the memory.

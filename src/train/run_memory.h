@@ -28,11 +28,14 @@ inline constexpr std::int64_t kMostPlannedTokens = std::int64_t{1} << 26, kMostP
 void plan_memory(RunPlan& plan, Device& device, const MachineRates& rates,
                  Effort effort = Effort::kBest);
 
-// Device memory that a run may use: `wanted` (memory.gpu), at most what is free; without it, what
-// is free, less a reserve if the device has its own memory.
+// Device memory that a run may use: `wanted` (memory.gpu) or what is free, whichever is less. If
+// the device has its own memory, a reserve is left for its driver and libraries; of `wanted`, and
+// of a device that is not there, also the `libraries` (library_bytes), which otherwise are not
+// free.
 struct DeviceBudget {
   std::int64_t available = 0, reserve = 0;
 };
-DeviceBudget device_budget(const Device& device, std::optional<std::int64_t> wanted);
+DeviceBudget device_budget(const Device& device, std::optional<std::int64_t> wanted,
+                           std::int64_t libraries);
 
 }  // namespace longstride

@@ -75,8 +75,10 @@ NumericsRecord choose_numerics(Device& device, const ModelConfig& config, std::i
   return record;
 }
 
-void reserve_libraries(Device& device, const ModelConfig& config, const NumericsRecord& numerics,
-                       std::int64_t tokens) {
+namespace {
+
+ops::PagedAttentionReserve attention_of(const ModelConfig& config, const NumericsRecord& numerics,
+                                        std::int64_t tokens) {
   // A window that covers the whole sequence counts as dense.
   const std::int64_t chunk = std::min(tokens, numerics.chunk_tokens),
                      pages = (tokens + numerics.page_tokens - 1) / numerics.page_tokens;
@@ -87,18 +89,30 @@ void reserve_libraries(Device& device, const ModelConfig& config, const Numerics
                           : window == 0                    ? tokens
                                                            : std::min(window, tokens));
   }
-  ops::paged_attention_reserve(
-      device.stream(), {{.tokens = chunk,
-                         .query_heads = config.query_heads,
-                         .kv_heads = config.kv_heads,
-                         .head_size = config.head_size,
-                         .page_tokens = numerics.page_tokens,
-                         .compute = numerics.compute,
-                         .selected_pages = std::min(numerics.sparse.most_pages(), pages),
-                         .union_pages = std::min(numerics.sparse.selection.union_pages, pages)},
-                        keys,
-                        attention_scale(config),
-                        numerics.exact()});
+  return {{.tokens = chunk,
+           .query_heads = config.query_heads,
+           .kv_heads = config.kv_heads,
+           .head_size = config.head_size,
+           .page_tokens = numerics.page_tokens,
+           .compute = numerics.compute,
+           .selected_pages = std::min(numerics.sparse.most_pages(), pages),
+           .union_pages = std::min(numerics.sparse.selection.union_pages, pages)},
+          keys,
+          attention_scale(config),
+          numerics.exact()};
+}
+
+}  // namespace
+
+void reserve_libraries(Device& device, const ModelConfig& config, const NumericsRecord& numerics,
+                       std::int64_t tokens) {
+  ops::paged_attention_reserve(device.stream(), attention_of(config, numerics, tokens));
+}
+
+std::int64_t library_bytes(Device& device, const ModelConfig& config,
+                           const NumericsRecord& numerics, std::int64_t tokens) {
+  return ops::paged_attention_reserved_bytes(device.stream(),
+                                             attention_of(config, numerics, tokens));
 }
 
 StepRunner::StepRunner(const ModelConfig& config, const ParameterSet& weights,

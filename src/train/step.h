@@ -57,6 +57,10 @@ NumericsRecord choose_numerics(Device& device, const ModelConfig& config, std::i
 // memory free afterwards is ours to use. Idempotent.
 void reserve_libraries(Device& device, const ModelConfig& config, const NumericsRecord& numerics,
                        std::int64_t tokens);
+// How much that is, where it is much: a GPU's attention in `exact` mode. For plans of a GPU that is
+// not there, or of a part of one.
+std::int64_t library_bytes(Device& device, const ModelConfig& config,
+                           const NumericsRecord& numerics, std::int64_t tokens);
 
 using MakeMover = std::function<std::unique_ptr<Mover>(Device&)>;
 

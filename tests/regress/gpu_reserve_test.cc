@@ -35,29 +35,40 @@ class DeviceOf final : public Device {
 };
 
 TEST(GpuReserve, AutoLeavesRoomForWhatIsAllocatedLater) {
-  const DeviceBudget h200 = device_budget(DeviceOf(10 * kGiB, 130 * kGiB, false), std::nullopt);
+  const DeviceBudget h200 = device_budget(DeviceOf(10 * kGiB, 130 * kGiB, false), std::nullopt, 0);
   EXPECT_EQ(h200.reserve, 140 * kGiB / 100);  // of all memory, not of what is free
   EXPECT_EQ(h200.available, 130 * kGiB - h200.reserve);
-  const DeviceBudget small = device_budget(DeviceOf(kGiB, 15 * kGiB, false), std::nullopt);
+  const DeviceBudget small = device_budget(DeviceOf(kGiB, 15 * kGiB, false), std::nullopt, 0);
   EXPECT_EQ(small.reserve, kGiB);
   EXPECT_EQ(small.available, 14 * kGiB);
 }
 
 TEST(GpuReserve, NothingFreeIsNoNegativeBudget) {
-  const DeviceBudget full = device_budget(DeviceOf(15 * kGiB, kGiB / 2, false), std::nullopt);
+  const DeviceBudget full = device_budget(DeviceOf(15 * kGiB, kGiB / 2, false), std::nullopt, 0);
   EXPECT_EQ(full.available, 0);
   EXPECT_EQ(full.reserve, kGiB / 2);
 }
 
-TEST(GpuReserve, WhatIsAskedForIsTakenAsItIs) {
+// `nvidia-smi` shows no more than was asked for: driver and libraries are part of it.
+TEST(GpuReserve, WhatIsAskedForIsForEverything) {
   const DeviceOf device(10 * kGiB, 130 * kGiB, false);
-  EXPECT_EQ(device_budget(device, 129 * kGiB).available, 129 * kGiB);
-  EXPECT_EQ(device_budget(device, 200 * kGiB).available, 130 * kGiB);
-  EXPECT_EQ(device_budget(device, 200 * kGiB).reserve, 0);
+  const std::int64_t reserve = 140 * kGiB / 100;
+  EXPECT_EQ(device_budget(device, 80 * kGiB, 0).available, 80 * kGiB - reserve);
+  EXPECT_EQ(device_budget(device, 80 * kGiB, 14 * kGiB).available, 66 * kGiB - reserve);
+  EXPECT_EQ(device_budget(device, kGiB, 0).available, 0);
+  // Who asks for more than there is takes the reserve too.
+  EXPECT_EQ(device_budget(device, 200 * kGiB, 0).available, 130 * kGiB);
+}
+
+// What libraries will take of a device that is not there is not free.
+TEST(GpuReserve, LibrariesOfAnAbsentDevice) {
+  const DeviceOf device(0, 140 * kGiB, false);
+  EXPECT_EQ(device_budget(device, std::nullopt, 14 * kGiB).available,
+            126 * kGiB - 140 * kGiB / 100);
 }
 
 TEST(GpuReserve, IsNotTakenOfTheHostsMemory) {
-  const DeviceBudget cpu = device_budget(DeviceOf(8 * kGiB, 16 * kGiB, true), std::nullopt);
+  const DeviceBudget cpu = device_budget(DeviceOf(8 * kGiB, 16 * kGiB, true), std::nullopt, 0);
   EXPECT_EQ(cpu.available, 16 * kGiB);
   EXPECT_EQ(cpu.reserve, 0);
 }

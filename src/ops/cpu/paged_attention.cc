@@ -152,6 +152,7 @@ void forward_tile(const PagedAttentionForward& a, const TilePlan& plan, std::int
 }  // namespace
 
 void paged_attention_reserve(Stream&, const PagedAttentionReserve&) {}
+std::int64_t paged_attention_reserved_bytes(const PagedAttentionReserve&) { return 0; }
 
 void paged_attention_forward(Stream&, const PagedAttentionForward& a) {
   const TilePlan plan(a.q_THC, a.kv);

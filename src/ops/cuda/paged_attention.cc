@@ -55,6 +55,16 @@ std::int64_t paged_attention_scratch_elements(const PagedAttentionShape& s) {
              : ours;
 }
 
+// Seen with cuDNN 9.19: its backward pass that repeats holds dq in F32 for every 256 keys.
+std::int64_t paged_attention_reserved_bytes(const PagedAttentionReserve& a) {
+  constexpr std::int64_t kKeys = 256;
+  const PagedAttentionShape& s = a.shape;
+  if (!a.exact || s.compute != DType::kBF16) return 0;
+  const std::int64_t past = std::max<std::int64_t>(a.keys - s.tokens, 0),
+                     keys = std::max(s.tokens, std::min(past, segment_cut(true, true).tokens));
+  return 4 * s.tokens * s.query_heads * s.head_size * ((keys + kKeys - 1) / kKeys);
+}
+
 void paged_attention_reserve(Stream& stream, const PagedAttentionReserve& a) {
   if (!fits_cudnn(a.shape.compute, a.shape.head_size)) return;
   reserve_segmented_attention(stream, a);

@@ -66,6 +66,7 @@ LS_NO_CUDA_SIZE(loss_head_scratch_elements, LossHeadShape)
 LS_NO_CUDA_SIZE(page_scores_scratch_elements, PageScoresShape)
 LS_NO_CUDA_SIZE(loss_head_block_rows, std::int64_t)
 LS_NO_CUDA_SIZE(paged_attention_scratch_elements, PagedAttentionShape)
+LS_NO_CUDA_SIZE(paged_attention_reserved_bytes, PagedAttentionReserve)
 LS_NO_CUDA_SIZE(rms_norm_backward_scratch_elements, RmsNormShape)
 
 KeyCut paged_attention_cut(const PagedAttentionPass&) { return {}; }
