@@ -37,9 +37,16 @@ if(LS_WITH_CUDA)
   # cuBLASLt and cuDNN are opened when they are needed (device/cuda/loaded_library.h): the program runs without them too.
   target_link_libraries(ls_cuda INTERFACE CUDA::cudart_static ${CMAKE_DL_LIBS})
   target_include_directories(ls_cuda SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
-  # cuDNN computes dense attention; its C++ front end is headers alone (scripts/setup brings them).
+  # cuDNN computes dense attention; its C++ front end is headers alone. scripts/setup brings them; pip installs them
+  # beside nanobind (pyproject.toml).
+  set(front_ends ${PROJECT_SOURCE_DIR}/third_party/cudnn_frontend/include)
+  if(LONGSTRIDE_PYTHON AND Python_EXECUTABLE)
+    execute_process(COMMAND ${Python_EXECUTABLE} -c "import nanobind, os; print(os.path.dirname(os.path.dirname(nanobind.__file__)))"
+      OUTPUT_STRIP_TRAILING_WHITESPACE OUTPUT_VARIABLE packages ERROR_QUIET)
+    list(APPEND front_ends ${packages}/include)
+  endif()
   find_path(CUDNN_INCLUDE cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
-  find_path(CUDNN_FRONTEND_INCLUDE cudnn_frontend.h HINTS ${PROJECT_SOURCE_DIR}/third_party/cudnn_frontend/include)
+  find_path(CUDNN_FRONTEND_INCLUDE cudnn_frontend.h HINTS ${front_ends})
   set(LS_WITH_CUDNN OFF)
   if(CUDNN_INCLUDE AND CUDNN_FRONTEND_INCLUDE)
     set(LS_WITH_CUDNN ON)
