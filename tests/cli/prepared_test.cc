@@ -176,8 +176,7 @@ TEST_F(Prepared, WeightsOfZeroAndOneAreAMask) {
     return Json();
   }();
   EXPECT_EQ(doubled.at("loss").get<double>(), -2 * plain.at("loss").get<double>());
-  EXPECT_EQ(doubled.at("gradient_norm").get<double>(),
-            2 * plain.at("gradient_norm").get<double>());
+  EXPECT_EQ(doubled.at("gradient_norm").get<double>(), 2 * plain.at("gradient_norm").get<double>());
   EXPECT_EQ(doubled.at("targets"), plain.at("targets"));
   for (const Json& line : run_.metrics("c/metrics.jsonl")) {
     if (!line.contains("gradient_norm")) {

@@ -3,8 +3,8 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
-#include <ranges>
-#include <string_view>
+#include <sstream>
+#include <string>
 #include <vector>
 
 #include "base/error.h"
@@ -17,9 +17,11 @@ namespace {
 std::vector<std::string> folders() {
   std::vector<std::string> all = {""};
   // NOLINTNEXTLINE(concurrency-mt-unsafe): nothing changes the environment meanwhile
-  if (const char* named = std::getenv("LONGSTRIDE_CUDA_LIBRARIES"); named != nullptr)
-    for (const auto part : std::views::split(std::string_view(named), ':'))
-      if (!part.empty()) all.push_back(std::string(part.begin(), part.end()) + "/");
+  if (const char* named = std::getenv("LONGSTRIDE_CUDA_LIBRARIES"); named != nullptr) {
+    std::istringstream list(named);
+    for (std::string folder; std::getline(list, folder, ':');)
+      if (!folder.empty()) all.push_back(folder + "/");
+  }
   all.insert(all.end(),
              {"/usr/local/cuda/lib64/", "/usr/local/cuda/lib/",
               "/usr/local/cuda/targets/x86_64-linux/lib/", "/usr/local/cuda/extras/CUPTI/lib64/"});
