@@ -7,14 +7,15 @@ function(ls_unity target)
   endif()
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
   get_target_property(sources ${target} SOURCES)
-  # Files with flags of their own stay alone: those of nvcc, and in release builds those of src/CMakeLists.txt.
-  set(own_flags "\\.cu$")
+  # Files with flags of their own stay alone: those of nvcc, and in release builds those of src/CMakeLists.txt. So do those
+  # that the Python module replaces (src/python/no_solver.cc).
+  set(kept "\\.cu$|/plan/[a-z]+_program\\.cc$")
   if(CMAKE_BUILD_TYPE STREQUAL Release)
-    string(APPEND own_flags "|/ops/cpu/|/cudnn/")
+    string(APPEND kept "|/ops/cpu/|/cudnn/")
   endif()
   set(alone ${sources})
-  list(FILTER alone INCLUDE REGEX "${own_flags}")
-  list(FILTER sources EXCLUDE REGEX "${own_flags}")
+  list(FILTER alone INCLUDE REGEX "${kept}")
+  list(FILTER sources EXCLUDE REGEX "${kept}")
   execute_process(
     COMMAND ${Python3_EXECUTABLE} -B ${PROJECT_SOURCE_DIR}/scripts/unity_groups.py ${PROJECT_BINARY_DIR}/unity/${target} ${sources}
     OUTPUT_VARIABLE groups COMMAND_ERROR_IS_FATAL ANY)
