@@ -140,7 +140,9 @@ def main():
     texts = collect(options.docs, out / "texts", options.characters)
     make_model(out / "model", texts)
     # Tokens and the held-out split; documents with a hidden number, of which only the number is a target.
-    command("prepare", out / "texts", "--tokenizer", out / "model", "--out", out / "data", "--eval-fraction", "0.1")
+    held_out = max(0.1, min(0.5, 5 / len(texts)))  # by each text's hash; of few texts more, so that there are some
+    command("prepare", out / "texts", "--tokenizer", out / "model", "--out", out / "data",
+            "--eval-fraction", f"{held_out:.2g}")
     command("prepare", "needle", "--lengths", "512,1K,2K", "--depths", "0,0.5,1", "--count", 2,
             "--tokenizer", out / "model", "--out", out / "needles")
     # What a step needs and how long it takes, before it runs; then the run.
