@@ -114,8 +114,7 @@ Session::Session(const std::vector<std::string>& settings)
     engine_->start_adapters(seed);
   engine_->prepare_optimizer(config.optimizer, plan_.state, seed);
   engine_->prepare_step(plan_.numerics, plan_.step.value());
-  engine_->share_gradients();  // their views may be written
-  engine_->choose_kernels(true);
+  engine_->choose_kernels();
   engine_->record_losses();
   device_->stream().synchronize();
 }

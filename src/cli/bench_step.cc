@@ -179,7 +179,7 @@ int bench_step(const StepBenchOptions& o) {
   warn_of_unused(o, engine.memory());
   best.record = numerics;
   best.numerics = to_json(numerics);
-  best.numerics["choices"] = engine.choose_kernels(false);
+  best.numerics["choices"] = engine.choose_kernels();
   const auto step = [&] {
     return engine.backward({sequence.tokens, sequence.targets, sequence.documents},
                            1.0 / static_cast<double>(context - std::ssize(sequence.documents)));

@@ -138,7 +138,7 @@ int eval(const Options& o) {
   model.load(engine.weights());
   engine.prepare_step(numerics, std::move(plan));
   engine.record_losses();
-  engine.choose_kernels(false);
+  engine.choose_kernels();
   Evaluation evaluation;
   double seconds = 0;
   const std::int64_t count = o.documents > 0 ? std::min(o.documents, samples.samples_per_epoch())

@@ -39,8 +39,7 @@ void linear_backward(const ChunkContext& ctx, ConstView dy, ConstView x, ConstVi
   const Lease wide = dx.present() ? widened(ctx, w, tail) : Lease();
   if (wide.present()) w = wide;
   const Lease scratch = linear_scratch(ctx, x, w);
-  ops::linear_backward(ctx.stream(), {dy, x, w, dx, dw, db, scratch, accumulate_dx,
-                                      dw.present() && ctx.first_gradients});
+  ops::linear_backward(ctx.stream(), {dy, x, w, dx, dw, db, scratch, accumulate_dx});
 }
 
 void rms_norm(const ChunkContext& ctx, ConstView x, ConstView w, View y) {

@@ -17,9 +17,8 @@ struct ChunkContext {
   std::int64_t begin = 0;   // global index of the chunk's first token
   std::int64_t tokens = 0;  // T
   ConstView cos_TN, sin_TN;
-  DType compute = DType::kF32;   // type of activations
-  bool exact = true;             // the same bits in every run
-  bool first_gradients = false;  // weights have none yet: they are written, not added to
+  DType compute = DType::kF32;  // type of activations
+  bool exact = true;            // the same bits in every run
 
   Stream& stream() const { return device.stream(); }
   // An activation.
@@ -34,8 +33,7 @@ struct ChunkContext {
 // linear_backward, into a tensor of the workspace.
 void linear(const ChunkContext& ctx, ConstView x, ConstView w, ConstView b, View y,
             ConstView add = {}, ConstView tail = {});
-// dx = (or +=) dy w; dw += (ctx.first_gradients: =) dy^T x; db += column sums of dy. Absent outputs
-// are not computed.
+// dx = (or +=) dy w; dw += dy^T x; db += column sums of dy. Absent outputs are not computed.
 void linear_backward(const ChunkContext& ctx, ConstView dy, ConstView x, ConstView w, View dx,
                      View dw, View db, bool accumulate_dx = false, ConstView tail = {});
 // Without a weight, where a family has no norm, y = x; y may be x only if there is one.

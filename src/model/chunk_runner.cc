@@ -105,8 +105,7 @@ ChunkContext ChunkRunner::context_of(const Chunk& chunk, std::int64_t layer) con
           (local ? chunk.local_cos_TN : chunk.cos_TN).view(),
           (local ? chunk.local_sin_TN : chunk.sin_TN).view(),
           compute_,
-          context_.numerics.exact(),
-          input_.first && chunk.index + 1 == layout_.chunks()};  // chunks go backward from the last
+          context_.numerics.exact()};
 }
 
 LayerPass ChunkRunner::pass_of(const ChunkContext& ctx, const Task& task) {

@@ -39,8 +39,6 @@ struct SequenceInput {
   // token.
   std::span<const float> earlier = {};
   ops::RatioClip clip = {};
-  // All gradients are zero: those of weight matrices need not be added to them.
-  bool first = false;
 };
 
 // The model and device of a runner. All references must outlive it.

@@ -27,11 +27,10 @@ struct LinearBackward {
   ConstView x_RI;  // read for dw only
   ConstView w_OI;  // read for dx only
   View dx_RI;      // =, or += if `accumulate_dx` is set
-  View dw_OI;      // +=, or = if `write_dw` is set; F32
+  View dw_OI;      // +=, F32
   View db_O;       // +=, F32
   View scratch;
   bool accumulate_dx = false;
-  bool write_dw = false;  // there is nothing to add to: saves reading it
 };
 LS_OP(linear_backward, LinearBackward)
 

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "model/adapter_directory.h"
@@ -45,24 +44,15 @@ class Engine {
   void prepare_optimizer(const OptimizerConfig& config, const StateOptions& state,
                          std::uint64_t seed = 0);
 
-  // As StepRunner::choose_kernels: zeroes the gradients. `several`: gradients of several sequences
-  // will be added up.
-  const ops::KernelChoices& choose_kernels(bool several,
-                                           const std::function<bool()>& should_stop = nullptr) {
-    zeroed_ = true;
-    return runner_->choose_kernels(should_stop, !shared_, several || shared_);
+  // As StepRunner::choose_kernels: zeroes the gradients.
+  const ops::KernelChoices& choose_kernels(const std::function<bool()>& should_stop = nullptr) {
+    return runner_->choose_kernels(should_stop);
   }
-  void zero_gradients() {
-    gradients_.zero();
-    zeroed_ = true;
-  }
-  // From now on others may write gradients too: they are always added to.
-  void share_gradients() { shared_ = true; }
+  void zero_gradients() { gradients_.zero(); }
   // Forward and backward of one sequence, as StepRunner::run: gradients +=.
-  SequenceResult backward(SequenceInput input, double scale,
+  SequenceResult backward(const SequenceInput& input, double scale,
                           const std::function<bool()>& should_stop = nullptr,
                           const OnSequenceProgress& on_progress = nullptr) {
-    input.first = std::exchange(zeroed_, false) && !shared_;
     return runner_->run(input, scale, should_stop, on_progress);
   }
   // Losses alone, as StepRunner::evaluate.
@@ -76,7 +66,6 @@ class Engine {
                                  const StepRunner::WeightsOf& weights_of, double scale,
                                  const std::function<bool()>& should_stop = nullptr,
                                  const OnSequenceProgress& on_progress = nullptr) {
-    zeroed_ = false;
     return runner_->run_scored(input, weights_of, scale, should_stop, on_progress);
   }
   // From now on runner().losses() holds every token's loss of the last sequence.
@@ -105,7 +94,6 @@ class Engine {
   Device& device_;
   ModelConfig config_;
   ParameterSet weights_, gradients_;
-  bool zeroed_ = true, shared_ = false;  // gradients: all zero, written by others too
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<StepRunner> runner_;
 };

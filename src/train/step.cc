@@ -157,8 +157,7 @@ StepRunner::StepRunner(const ModelConfig& config, const ParameterSet& weights,
 
 StepRunner::~StepRunner() = default;
 
-const ops::KernelChoices& StepRunner::choose_kernels(const std::function<bool()>& should_stop,
-                                                     bool written, bool added) {
+const ops::KernelChoices& StepRunner::choose_kernels(const std::function<bool()>& should_stop) {
   Stream& stream = device_.stream();
   if (!ops::chooses_kernels(stream)) return numerics_.choices;
   const std::string machine = fmt::format("{}, {}", numerics_.device, numerics_.kernels);
@@ -182,11 +181,7 @@ const ops::KernelChoices& StepRunner::choose_kernels(const std::function<bool()>
   const std::vector<std::int64_t> documents = {0};
   {
     const ops::ChoosingKernels choosing(stream);
-    SequenceInput input{noise, noise, documents};
-    for (const bool first : {true, false}) {
-      input.first = first;
-      if (first ? written : added) run(input, 1.0 / static_cast<double>(tokens), should_stop);
-    }
+    run({noise, noise, documents}, 1.0 / static_cast<double>(tokens), should_stop);
     numerics_.choices = choosing.choices();
   }
   device_.zero(gradient_set_.data(), gradient_set_.bytes());

@@ -100,9 +100,7 @@ class StepRunner {
   // record does not name yet, and caches the choices for other runs (train/kernel_cache.h). Returns
   // all choices, for the record. Zeroes the gradients. Polls should_stop as run() does; if stopped,
   // the new choices are discarded.
-  // `written`, `added`: the sequences' gradients will be the first, and be added to others.
-  const ops::KernelChoices& choose_kernels(const std::function<bool()>& should_stop = nullptr,
-                                           bool written = false, bool added = true);
+  const ops::KernelChoices& choose_kernels(const std::function<bool()>& should_stop = nullptr);
 
   const StepPlan& plan() const { return plan_; }
   const StepMemory& memory() const { return plan_.memory; }

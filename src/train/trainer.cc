@@ -140,10 +140,8 @@ void Trainer::run_steps(const RunControl& control) {
   const TrainConfig& config = plan_.config;
   if (state_.step >= config.training.steps) return;
   if (state_.numerics.choices.empty())
-    timed("kernels", [&] {
-      state_.numerics.choices =
-          engine_.choose_kernels(plan_.config.training.batch > 1, control.should_stop);
-    });
+    timed("kernels",
+          [&] { state_.numerics.choices = engine_.choose_kernels(control.should_stop); });
   tell([](RunSink& sink) { sink.on_start(); });
   if (state_.step == 0 && config.eval.every > 0) evaluate(control);
   while (state_.step < config.training.steps) {

@@ -89,7 +89,6 @@ Problem forward_problem(Size s, Options o) {
 // Which gradients are computed; the others are absent.
 struct Wanted {
   bool dx = true, dw = true, db = true;
-  bool write_dw = false;
 };
 
 Problem backward_problem(Size s, Options o, Wanted wanted) {
@@ -103,8 +102,7 @@ Problem backward_problem(Size s, Options o, Wanted wanted) {
   if (differs) p.input("b", o.dtype, {s.O});
   if (wanted.dx && o.accumulate) p.update("dx", o.compute, {s.R, s.I}, tolerance(o));
   if (wanted.dx && !o.accumulate) p.output("dx", o.compute, {s.R, s.I}, tolerance(o));
-  if (wanted.dw && !wanted.write_dw) p.update("dw", DType::kF32, {s.O, s.I});
-  if (wanted.dw && wanted.write_dw) p.output("dw", DType::kF32, {s.O, s.I});
+  if (wanted.dw) p.update("dw", DType::kF32, {s.O, s.I});
   if (wanted.db) p.update("db", DType::kF32, {s.O});
   add_scratch(p, s, o);
   p.run = [=](Stream& stream, const Bound& v) {
@@ -115,14 +113,12 @@ Problem backward_problem(Size s, Options o, Wanted wanted) {
                              .dw_OI = v("dw"),
                              .db_O = v("db"),
                              .scratch = v("scratch"),
-                             .accumulate_dx = o.accumulate,
-                             .write_dw = wanted.write_dw});
+                             .accumulate_dx = o.accumulate});
   };
   p.reference = [=](Values& v) {
     const std::vector<double>&dy = v["dy"], &x = v["x"], &w = v["w"];
     std::vector<double>&dx = v["dx"], &dw = v["dw"], &db = v["db"];
     if (!o.accumulate) std::fill(dx.begin(), dx.end(), 0.0);
-    if (wanted.write_dw) std::fill(dw.begin(), dw.end(), 0.0);
     for (std::int64_t r = 0; r < s.R; ++r) {
       for (std::int64_t k = 0; k < s.O; ++k) {
         const double d = dy[r * s.O + k];
@@ -145,7 +141,7 @@ Problem backward_problem(Size s, Options o, Wanted wanted) {
   if (wanted.dx) p.gradients.emplace_back("x", "dx");
   if (wanted.dw) p.gradients.emplace_back("w", "dw");
   if (wanted.db) p.gradients.emplace_back("b", "db");
-  if (wanted.dx && wanted.dw && wanted.db && !wanted.write_dw) p.optional = {"dw", "db"};
+  if (wanted.dx && wanted.dw && wanted.db) p.optional = {"dw", "db"};
   p.flops = flops(s) * (static_cast<int>(wanted.dx) + static_cast<int>(wanted.dw));
   return p;
 }
@@ -211,13 +207,6 @@ OpCase backward_case() {
     for (Size s : {Size{64, 128, 96}, Size{200, 264, 136}, Size{8, 8, 8}})
       op.tests16.push_back({label(s, o), [=] { return backward_problem(s, o, {}); }});
   }
-  {
-    const Options o{.dtype = DType::kBF16, .compute = DType::kBF16};
-    const Wanted written{.dx = false, .db = false, .write_dw = true};
-    for (Size s : {Size{200, 264, 136}, Size{8, 8, 8}})
-      op.tests16.push_back(
-          {label(s, o) + " dw written", [=] { return backward_problem(s, o, written); }});
-  }
   const auto benchmark16 = [&](Size s, Wanted w, const char* note) {
     const Options o{.dtype = DType::kBF16, .compute = DType::kBF16};
     op.benchmarks16.push_back({label(s, o) + note, [=] { return backward_problem(s, o, w); }});
@@ -225,7 +214,6 @@ OpCase backward_case() {
   for (Size s : kLayer) {
     benchmark16(s, {true, false, false}, " dx");
     benchmark16(s, {false, true, false}, " dw");
-    benchmark16(s, {.dx = false, .db = false, .write_dw = true}, " dw written");
     benchmark16(s, {false, false, true}, " db");
   }
   for (Size s : kHead) {  // no bias
@@ -234,8 +222,6 @@ OpCase backward_case() {
   }
   test({9, 7, 8}, {}, {true, false, false}, " dx only");
   test({9, 7, 8}, {}, {false, true, false}, " dw only");
-  test({9, 7, 8}, {}, {.dx = false, .db = false, .write_dw = true}, " dw written");
-  test({70, 33, 45}, {}, {.write_dw = true}, " dw written");
   test({9, 7, 8}, {}, {false, false, true}, " db only");
   for (std::int64_t R : {512, 1024}) {
     for (Size s : {Size{R, 512, 512}, Size{R, 512, 1536}, Size{R, 1536, 512}}) {

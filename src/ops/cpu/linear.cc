@@ -83,7 +83,7 @@ void linear_backward(Stream&, const LinearBackward& args) {
     g.a = dy, g.lda = O;
     g.b = args.x_RI.as<float>(), g.ldb = g.n;
     g.c = args.dw_OI.as<float>(), g.ldc = g.n;
-    g.accumulate = !args.write_dw;
+    g.accumulate = true;
     gemm(g);
   }
   if (args.db_O.present()) bias_gradient(dy, R, O, args.db_O.as<float>());

@@ -166,7 +166,7 @@ void linear_backward(Stream& stream, const LinearBackward& args) {
     g.a = args.dy_RO.data();
     g.b = args.x_RI.data();
     g.d = args.dw_OI.as<float>();
-    g.c = args.write_dw ? nullptr : g.d;
+    g.c = g.d;
     gemm(stream, g);
   }
   if (args.db_O.present()) bias_gradient(stream, args.dy_RO, args.db_O, scratch);
