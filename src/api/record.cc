@@ -24,7 +24,7 @@ StepRecord make_record(const StepReport& report, const RunPlan& plan) {
                   needs.step.kv_pages,
                   needs.step.kv_gradient_pages,
                   needs.step.workspace,
-                  needs.step.summaries + needs.step.retained};
+                  needs.step.summaries + needs.step.retained + needs.step.rope};
   record.host_optimizer = needs.optimizer_host;
   record.disk_optimizer = needs.optimizer_disk;
   record.host_pages = needs.step.host_pages;

@@ -15,6 +15,10 @@ struct RopeViews {
   double attention_factor = 1.0;
   ConstView local_frequencies = {};  // of layers that have their own; absent: none has
   double local_attention_factor = 1.0;
+
+  std::int64_t bytes() const {
+    return frequencies.bytes() + (local_frequencies.present() ? local_frequencies.bytes() : 0);
+  }
 };
 
 // The views without data, for recording passes.

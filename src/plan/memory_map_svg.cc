@@ -93,7 +93,8 @@ void draw_tenants(Canvas& canvas, const MemoryMap& map, const Frame& frame,
     canvas.rect(frame.x, top, frame.width, height,
                 always ? full : svg::colours_of(tenant.part).pale,
                 fmt::format("{}: {} reserved", tenant.name, bytes));
-    labels.push_back({top + height / 2, tenant.name, bytes, full});
+    // A table of some bytes is in the map, but nobody looks for it.
+    if (height > 1e-4) labels.push_back({top + height / 2, tenant.name, bytes, full});
   }
   // Less than a pixel cannot be seen.
   if (map.available - map.used() > map.shown / static_cast<std::int64_t>(frame.height))

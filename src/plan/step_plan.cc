@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "model/chunk_runner.h"
 #include "model/parameters.h"
+#include "model/rope_on_device.h"
 #include "ops/paged_attention.h"
 #include "plan/placement_cache.h"
 
@@ -157,6 +158,7 @@ StepPlanner::StepPlanner(const Device& runs_on, const ModelConfig& config,
   plan.memory.host_activations = activations.host_bytes;
   plan.memory.disk_activations = activations.disk_bytes;
   plan.memory.summaries = PageSummaries::bytes(shape_, numerics.sparse, layout_.pages());
+  plan.memory.rope = rope_shapes(config).bytes();
 }
 
 void StepPlanner::place_episodes(const Device& runs_on, const ModelConfig& config,

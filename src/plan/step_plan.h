@@ -48,6 +48,7 @@ struct StepMemory {
   std::int64_t kv_pages = 0, kv_gradient_pages = 0, workspace = 0;
   std::int64_t retained = 0;                    // activations that outlive their episode
   std::int64_t summaries = 0;                   // of pages, in sparse layers
+  std::int64_t rope = 0;                        // rotary frequencies
   std::int64_t host_pages = 0, disk_pages = 0;  // capacity for offloaded pages
   std::int64_t host_activations = 0, disk_activations = 0;  // likewise
   // Proven: no placement of the workspace has fewer bytes. Mostly the bytes alive at once.
@@ -55,7 +56,7 @@ struct StepMemory {
 
   // On the device.
   std::int64_t total() const {
-    return kv_pages + kv_gradient_pages + workspace + retained + summaries;
+    return kv_pages + kv_gradient_pages + workspace + retained + summaries + rope;
   }
   std::int64_t host() const { return host_pages + host_activations; }
   std::int64_t disk() const { return disk_pages + disk_activations; }

@@ -53,6 +53,7 @@ void memory_fields(Memory& m, const F& f) {
   f("workspace", m.workspace);
   f("retained", m.retained);
   f("summaries", m.summaries);
+  f("rope", m.rope);
   f("host_pages", m.host_pages);
   f("disk_pages", m.disk_pages);
   f("host_activations", m.host_activations);

@@ -49,7 +49,7 @@ TEST(Plan, FiguresAddUp) {
     EXPECT_NEAR(plan["tokens_per_s"].get<double>() * sum, plan["context"].get<double>(), 1e-3);
     std::int64_t bytes = 0;
     for (const char* tenant : {"weights", "gradients", "optimizer", "kv_pages", "kv_gradient_pages",
-                               "page_summaries", "retained", "workspace"})
+                               "page_summaries", "rope", "retained", "workspace"})
       bytes += b[tenant].get<std::int64_t>();
     EXPECT_EQ(bytes, b["device"]);
     EXPECT_LE(b["device"].get<std::int64_t>(), b["device_available"].get<std::int64_t>());
