@@ -38,7 +38,7 @@ void linear_backward(const ChunkContext& ctx, ConstView dy, ConstView x, ConstVi
   LS_CHECK(!is_block_format(w.dtype()) || !dw.present(), "the gradient of a quantized weight");
   const Lease wide = dx.present() ? widened(ctx, w, tail) : Lease();
   if (wide.present()) w = wide;
-  const Lease scratch = linear_scratch(ctx, x, w);
+  const Lease scratch = linear_scratch(ctx, dy, w);
   ops::linear_backward(ctx.stream(), {dy, x, w, dx, dw, db, scratch, accumulate_dx});
 }
 

@@ -9,6 +9,22 @@
 namespace longstride {
 namespace {
 
+// From dx, the gradient of down(swiglu(gate, up)): those of gate and up in their places, and down's
+// +=. The product takes the place of its own gradient, so each of them passes through memory once.
+void down_backward(const LayerPass& pass, const LayerParameters& g, LayerActivations& held,
+                   ConstView dx_TD) {
+  const ChunkContext& ctx = pass.ctx;
+  const Projection& down = projection::kDown;
+  const ConstView weight = pass.weights.*down.weight;
+  const View dw = g.*down.weight, db = g.*down.bias;
+  const Lease product_TF = ctx.take("d swiglu", held.gate_TF.view().shape());
+  linear_backward(ctx, dx_TD, {}, weight, product_TF, {}, {}, false, pass.weights.*down.tail);
+  ops::swiglu_backward(ctx.stream(),
+                       {product_TF, held.gate_TF, held.up_TF, held.gate_TF, held.up_TF,
+                        activation_of(ctx.config), dw.present() ? product_TF.view() : View()});
+  if (dw.present() || db.present()) linear_backward(ctx, dx_TD, product_TF, weight, {}, dw, db);
+}
+
 // out = mid + down(swiglu(gate(h), up(h))), h = norm(mid), and what is added may be normalised too.
 // dx: gradient of out, becomes that of mid.
 void feed_forward_backward(const LayerPass& pass, const LayerParameters& g, LayerActivations& held,
@@ -16,7 +32,9 @@ void feed_forward_backward(const LayerPass& pass, const LayerParameters& g, Laye
   const ChunkContext& ctx = pass.ctx;
   const LayerParameters& w = pass.weights;
   const std::int64_t T = ctx.tokens, F = ctx.config.ffn_size;
-  {
+  if (input_width(pass, Input::kProduct, F) == F && !w.ffn_norm.present()) {
+    down_backward(pass, g, held, dx_TD);
+  } else {
     const Lease d_product_TF = ctx.take("d swiglu", {T, F});
     {
       const Lease product_TW = gated_input(pass, held.gate_TF, held.up_TF);

@@ -29,6 +29,7 @@ struct SwigluBackward {
   ConstView gate_TF, up_TF;
   View dgate_TF, dup_TF;  // =; may be gate and up themselves, or dy
   Activation activation = Activation::kSilu;
+  View y_TF = {};  // = the bits of swiglu_forward; may be dy; absent: not computed
 };
 LS_OP(swiglu_backward, SwigluBackward)
 

@@ -63,10 +63,15 @@ Problem forward_problem(std::int64_t T, std::int64_t F, Activation a, std::int64
   return p;
 }
 
-// In place, the gradients overwrite gate and up.
-Problem backward_problem(std::int64_t T, std::int64_t F, Activation a, bool in_place) {
+// In place, the gradients overwrite gate and up, and the product dy.
+Problem backward_problem(std::int64_t T, std::int64_t F, Activation a, bool in_place,
+                         bool product) {
   Problem p;
-  p.input("dy", DType::kF32, {T, F});
+  if (in_place && product)
+    p.in_place("dy", DType::kF32, {T, F});
+  else
+    p.input("dy", DType::kF32, {T, F});
+  if (product && !in_place) p.output("y", DType::kF32, {T, F});
   if (in_place) {
     p.in_place("gate", DType::kF32, {T, F}, 8);
     p.in_place("up", DType::kF32, {T, F});
@@ -76,20 +81,23 @@ Problem backward_problem(std::int64_t T, std::int64_t F, Activation a, bool in_p
     p.output("dgate", DType::kF32, {T, F});
     p.output("dup", DType::kF32, {T, F});
   }
-  const std::string dgate = in_place ? "gate" : "dgate", dup = in_place ? "up" : "dup";
+  const std::string dgate = in_place ? "gate" : "dgate", dup = in_place ? "up" : "dup",
+                    y = in_place ? "dy" : "y";
   p.run = [=](Stream& stream, const Bound& v) {
     swiglu_backward(stream, {.dy_TF = v("dy"),
                              .gate_TF = v("gate"),
                              .up_TF = v("up"),
                              .dgate_TF = v(dgate),
                              .dup_TF = v(dup),
-                             .activation = a});
+                             .activation = a,
+                             .y_TF = product ? v(y) : View()});
   };
   p.reference = [=](Values& v) {
     const std::vector<double> dy = v["dy"], gate = v["gate"], up = v["up"];
     for (std::size_t i = 0; i < dy.size(); ++i) {
       v[dgate][i] = dy[i] * up[i] * derivative_of(a, gate[i]);
       v[dup][i] = dy[i] * value_of(a, gate[i]);
+      if (product) v[y][i] = value_of(a, gate[i]) * up[i];
     }
   };
   p.loss = [a](const Values& v) {
@@ -99,14 +107,15 @@ Problem backward_problem(std::int64_t T, std::int64_t F, Activation a, bool in_p
     return sum;
   };
   p.gradients = {{"gate", dgate}, {"up", dup}};
-  p.bytes = static_cast<double>(20 * T * F);
+  p.bytes = static_cast<double>((product ? 24 : 20) * T * F);
   return p;
 }
 
 std::string label(std::int64_t T, std::int64_t F, Activation a, bool in_place = false,
-                  std::int64_t more = 0) {
-  return fmt::format("T={} F={}{}{}{}", T, F, more > 0 ? fmt::format("+{}", more) : "",
-                     a == Activation::kSilu ? "" : " gelu", in_place ? " in place" : "");
+                  std::int64_t more = 0, bool product = false) {
+  return fmt::format("T={} F={}{}{}{}{}", T, F, more > 0 ? fmt::format("+{}", more) : "",
+                     a == Activation::kSilu ? "" : " gelu", in_place ? " in place" : "",
+                     product ? " and product" : "");
 }
 
 }  // namespace
@@ -119,9 +128,10 @@ std::vector<OpCase> swiglu_cases() {
     p.bytes /= 2;
     return p;
   };
-  const auto backward16 = [](std::int64_t T, std::int64_t F, Activation a, bool in_place) {
-    Problem p =
-        in_bf16(backward_problem(T, F, a, in_place), {"dy", "gate", "up", "dgate", "dup"}, 0x1p-8);
+  const auto backward16 = [](std::int64_t T, std::int64_t F, Activation a, bool in_place,
+                             bool product) {
+    Problem p = in_bf16(backward_problem(T, F, a, in_place, product),
+                        {"dy", "gate", "up", "dgate", "dup", "y"}, 0x1p-8);
     p.bytes /= 2;
     return p;
   };
@@ -131,28 +141,32 @@ std::vector<OpCase> swiglu_cases() {
         forward.tests.push_back({label(T, F, a, false, more),
                                  [=, T = T, F = F] { return forward_problem(T, F, a, more); }});
       for (bool in_place : {false, true})
-        backward.tests.push_back({label(T, F, a, in_place), [=, T = T, F = F] {
-                                    return backward_problem(T, F, a, in_place);
-                                  }});
+        for (bool product : {false, true})
+          backward.tests.push_back({label(T, F, a, in_place, 0, product), [=, T = T, F = F] {
+                                      return backward_problem(T, F, a, in_place, product);
+                                    }});
     }
     for (auto [T, F] : {Size{1, 1}, {3, 37}, {70, 504}}) {
       for (const std::int64_t more : {0, 3, 8})
         forward.tests16.push_back(
             {label(T, F, a, false, more), [=, T = T, F = F] { return forward16(T, F, a, more); }});
       for (bool in_place : {false, true})
-        backward.tests16.push_back({label(T, F, a, in_place),
-                                    [=, T = T, F = F] { return backward16(T, F, a, in_place); }});
+        for (bool product : {false, true})
+          backward.tests16.push_back({label(T, F, a, in_place, 0, product), [=, T = T, F = F] {
+                                        return backward16(T, F, a, in_place, product);
+                                      }});
     }
     forward.benchmarks.push_back(
         {label(1024, 1536, a), [=] { return forward_problem(1024, 1536, a); }});
     backward.benchmarks.push_back(
-        {label(1024, 1536, a), [=] { return backward_problem(1024, 1536, a, false); }});
+        {label(1024, 1536, a), [=] { return backward_problem(1024, 1536, a, false, false); }});
     forward.benchmarks16.push_back(
         {label(4096, 18944, a), [=] { return forward16(4096, 18944, a, 0); }});
     forward.benchmarks16.push_back(
         {label(4096, 18944, a, false, 16), [=] { return forward16(4096, 18944, a, 16); }});
-    backward.benchmarks16.push_back(
-        {label(4096, 18944, a), [=] { return backward16(4096, 18944, a, true); }});
+    for (bool product : {false, true})
+      backward.benchmarks16.push_back({label(4096, 18944, a, true, 0, product),
+                                       [=] { return backward16(4096, 18944, a, true, product); }});
   }
   return {forward, backward};
 }

@@ -21,6 +21,8 @@ void check(const Stream&, const SwigluBackward& args) {
            "gate {} up {} dy {} dgate {} dup {}", shape.to_string(), args.up_TF.shape().to_string(),
            args.dy_TF.shape().to_string(), args.dgate_TF.shape().to_string(),
            args.dup_TF.shape().to_string());
+  LS_CHECK(!args.y_TF.present() || args.y_TF.shape() == shape, "gate {} y {}", shape.to_string(),
+           args.y_TF.shape().to_string());
 }
 
 }  // namespace longstride::ops

@@ -1,6 +1,7 @@
 #include "ops/swiglu.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/thread_pool.h"
 #include "ops/cpu/simd_math.h"
@@ -71,10 +72,16 @@ void swiglu_backward(Stream&, const SwigluBackward& args) {
   const float* up = args.up_TF.as<float>();
   float *dgate = args.dgate_TF.as<float>(), *dup = args.dup_TF.as<float>();
   const std::int64_t elements = shape.elements();
-  const auto run = args.activation == Activation::kSilu ? backward : gelu_backward;
+  const bool silu = args.activation == Activation::kSilu;
+  const auto run = silu ? backward : gelu_backward;
+  const auto product = silu ? forward : gelu_forward;
+  float* const y = args.y_TF.present() ? args.y_TF.as<float>() : nullptr;
   parallel_for(pieces_of(elements), [&](std::int64_t piece) {
-    const std::int64_t i = piece * kPiece;
-    run(dy + i, gate + i, up + i, std::min(kPiece, elements - i), dgate + i, dup + i);
+    const std::int64_t i = piece * kPiece, n = std::min(kPiece, elements - i);
+    std::array<float, kPiece> made;  // y may be dy
+    if (y != nullptr) product(gate + i, up + i, n, made.data());
+    run(dy + i, gate + i, up + i, n, dgate + i, dup + i);
+    if (y != nullptr) std::copy_n(made.data(), n, y + i);
   });
 }
 

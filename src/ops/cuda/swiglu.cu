@@ -20,6 +20,11 @@ __device__ __forceinline__ float slope_of(float x) {
   return kActivation == Activation::kSilu ? x : x * (kGelu + 3.0f * kGeluCubic * x * x);
 }
 
+template <Activation kActivation>
+__device__ __forceinline__ float product_of(float gate, float up) {
+  return gate / (1.0f + expf(-z_of<kActivation>(gate))) * up;
+}
+
 template <class E, Activation kActivation>
 struct ForwardBody {
   const E *gate, *up;
@@ -41,7 +46,7 @@ struct ForwardBody {
     inputs.gate.unpack(g);
     inputs.up.unpack(u);
 #pragma unroll
-    for (int j = 0; j < N; ++j) g[j] = g[j] / (1.0f + expf(-z_of<kActivation>(g[j]))) * u[j];
+    for (int j = 0; j < N; ++j) g[j] = product_of<kActivation>(g[j], u[j]);
     store_floats<N>(g, y + (gap == 0 ? i : i + i / F * gap));
   }
 };
@@ -49,7 +54,7 @@ struct ForwardBody {
 template <class E, Activation kActivation>
 struct BackwardBody {
   const E *dy, *gate, *up;
-  E *dgate, *dup;
+  E *dgate, *dup, *y;  // y: null if not wanted
 
   static constexpr int kWidth = vector_width<E>;
   template <int N>
@@ -66,6 +71,7 @@ struct BackwardBody {
     inputs.dy.unpack(d);
     inputs.gate.unpack(g);
     inputs.up.unpack(u);
+    if (y != nullptr) store_product<N>(i, g, u);
 #pragma unroll
     for (int j = 0; j < N; ++j) {
       const float sigmoid = 1.0f / (1.0f + expf(-z_of<kActivation>(g[j])));
@@ -74,6 +80,14 @@ struct BackwardBody {
     }
     store_floats<N>(u, dgate + i);
     store_floats<N>(d, dup + i);
+  }
+  template <int N>
+  __device__ __forceinline__ void store_product(std::int64_t i, const float (&g)[N],
+                                                const float (&u)[N]) const {
+    float product[N];
+#pragma unroll
+    for (int j = 0; j < N; ++j) product[j] = product_of<kActivation>(g[j], u[j]);
+    store_floats<N>(product, y + i);
   }
 };
 
@@ -108,13 +122,14 @@ void swiglu_backward(Stream& stream, const SwigluBackward& args) {
   const Shape& shape = args.gate_TF.shape();
   dispatch_activation(args.gate_TF.dtype(), [&](auto type) {
     using E = typename decltype(type)::type;
+    E* const y = args.y_TF.present() ? args.y_TF.as<E>() : nullptr;
     dispatch_kind(args.activation, [&](auto kind) {
       for_elements<2>(stream, shape.elements(),
                       aligned({args.dy_TF.data(), args.gate_TF.data(), args.up_TF.data(),
-                               args.dgate_TF.data(), args.dup_TF.data()}),
+                               args.dgate_TF.data(), args.dup_TF.data(), y}),
                       BackwardBody<E, decltype(kind)::value>{
                           args.dy_TF.as<E>(), args.gate_TF.as<E>(), args.up_TF.as<E>(),
-                          args.dgate_TF.as<E>(), args.dup_TF.as<E>()});
+                          args.dgate_TF.as<E>(), args.dup_TF.as<E>(), y});
     });
   });
 }
