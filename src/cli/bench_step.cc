@@ -71,8 +71,9 @@ Json profile(Device& device, const std::function<void()>& run) {
            100 * summary.idle_share());
   for (std::size_t i = 0; i < std::min<std::size_t>(summary.rows.size(), 24); ++i) {
     const ActivitySummary::Row& row = summary.rows[i];
-    log_info("{:>8.3f} s {:>5.1f}% {:>7} x  {}", row.seconds, 100 * row.seconds / summary.span_s,
-             row.calls, row.name.substr(0, 150));
+    log_info("{:>8.3f} s {:>5.1f}% {:>7} x, idle before them {:.4f} s  {}", row.seconds,
+             100 * row.seconds / summary.span_s, row.calls, row.idle_before_s,
+             row.name.substr(0, 150));
   }
   return Json::parse(dump_json(to_json(summary)));
 }

@@ -40,7 +40,10 @@ ActivitySummary summarize(const std::vector<Activity>& activities) {
             [](const Activity* a, const Activity* b) { return a->begin_ns < b->begin_ns; });
   std::uint64_t reached = first, idle = 0;
   for (const Activity* a : by_begin) {
-    if (a->begin_ns > reached) idle += a->begin_ns - reached;
+    if (a->begin_ns > reached) {
+      idle += a->begin_ns - reached;
+      rows[a->name].idle_before_s += seconds(a->begin_ns - reached);
+    }
     reached = std::max(reached, a->end_ns);
   }
   s.span_s = seconds(last - first);
@@ -57,7 +60,10 @@ ActivitySummary summarize(const std::vector<Activity>& activities) {
 OrderedJson to_json(const ActivitySummary& s) {
   OrderedJson rows = OrderedJson::array();
   for (const ActivitySummary::Row& row : s.rows)
-    rows.push_back({{"name", row.name}, {"calls", row.calls}, {"seconds", row.seconds}});
+    rows.push_back({{"name", row.name},
+                    {"calls", row.calls},
+                    {"seconds", row.seconds},
+                    {"idle_before_s", row.idle_before_s}});
   return {{"span_s", s.span_s}, {"idle_share", s.idle_share()}, {"rows", rows}};
 }
 

@@ -15,6 +15,7 @@ struct ActivitySummary {
     std::string name;
     std::int64_t calls = 0;
     double seconds = 0;
+    double idle_before_s = 0;  // of the compute queue, until one of these began
   };
   double span_s = 0;      // from the first start to the last end
   double idle_s = 0;      // part of the span in which the compute queue was idle

@@ -22,6 +22,8 @@ TEST(ActivitySummary, CountsIdleTimeOfTheQueueThatComputes) {
   EXPECT_DOUBLE_EQ(s.rows[0].seconds, 4);
   EXPECT_EQ(s.rows[2].name, "b");
   EXPECT_EQ(s.rows[2].calls, 2);
+  EXPECT_DOUBLE_EQ(s.rows[0].idle_before_s, 0);  // in another queue
+  EXPECT_DOUBLE_EQ(s.rows[2].idle_before_s, 2);
 }
 
 TEST(ActivitySummary, OrderOfRecordsDoesNotMatter) {
