@@ -73,6 +73,7 @@ void page_scores(Stream& stream, const PageScores& a) {
   w.N = static_cast<int>(a.candidates());
   w.C = static_cast<int>(C);
   w.per_query = static_cast<int>(per_query);
+  w.reciprocal = 0xffffffffu / static_cast<std::uint32_t>(per_query) + 1;
   w.page_rows = static_cast<int>(a.page_tokens * per_query);
   w.hidden = static_cast<int>(a.hidden_means());
   w.power = weight_power(a.scoring);

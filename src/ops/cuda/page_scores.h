@@ -19,6 +19,7 @@ inline constexpr std::int64_t kMaxPageSplits = 8;
 struct PageScoresWork {
   int K = 0, R = 0, N = 0, C = 0;
   int per_query = 1, page_rows = 0;  // rows of a query, of a query page
+  std::uint32_t reciprocal = 0;      // r / per_query = r * reciprocal >> 32 if per_query > 1
   int hidden = 0;                    // the first means of page 0 that do not count, fewer than S
   int splits = 1, split_pages = 0;
   int power = 1;  // of a weight in a score, a power of 2

@@ -31,8 +31,9 @@ __device__ __forceinline__ void copy_score_rows(std::uint32_t to, int thread, in
   static_assert(kThreads % kPieces == 0 && kRows % kDown == 0);
   const int piece = thread % kPieces;
   const bool inside = piece * 8 < C;
-#pragma unroll 4
-  for (int row = thread / kPieces; row < kRows; row += kDown) {
+#pragma unroll
+  for (int i = 0; i < kRows / kDown; ++i) {
+    const int row = thread / kPieces + i * kDown;
     const SourceRow source = row_at(row);
     copy_16_async(to + static_cast<std::uint32_t>(Layout::offset(row, piece)),
                   source.from + (inside ? piece * 8 : 0), source.present && inside);
@@ -44,14 +45,14 @@ struct QueryRows {
   const bf16* q;
   std::int64_t query_stride;
   int per_query, C;
-  std::uint32_t reciprocal;  // r / per_query = r * reciprocal >> 32, for r * per_query < 2^32
+  std::uint32_t reciprocal;  // of per_query, see PageScoresWork
 
   __device__ __forceinline__ QueryRows(const PageScoresWork& w, int kv_head)
       : q(static_cast<const bf16*>(w.q) + kv_head * w.head_stride),
         query_stride(w.query_stride),
         per_query(w.per_query),
         C(w.C),
-        reciprocal(0xffffffffu / static_cast<std::uint32_t>(w.per_query) + 1) {}
+        reciprocal(w.reciprocal) {}
 
   __device__ __forceinline__ const bf16* at(int row) const {
     const int query = per_query == 1

@@ -1,6 +1,8 @@
 // Page scores by products of warpgroups. As in the kernels for other matrix units, rows of q stay
 // in registers in the first pass and means in the second, and the other operand streams through
-// shared memory. Products of one half of a tile run while the weights of the other are added up.
+// shared memory. A warp that starts products waits until the unit has taken them, so products and
+// exponentials overlap only in different warps: half of the warpgroups multiply while the others
+// add up the weights of the tile they have multiplied.
 #include "ops/cuda/page_scores_lanes.cuh"
 #include "ops/cuda/warpgroup_unit.cuh"
 
@@ -8,7 +10,9 @@ namespace longstride::ops::cuda {
 namespace {
 
 constexpr int kTile = 128;  // rows that stream
-constexpr int kStages = 3;  // read, about to be read, and being filled
+// Tiles in shared memory. A half of the warpgroups that has taken its turn with a tile copies the
+// next but one; the other half may still multiply the tile or the one before.
+constexpr int kStages = 4;
 
 template <int kHeadSize, int kMeans, int kGroupCount>
 struct GroupTiles {
@@ -26,6 +30,34 @@ struct GroupTiles {
 #ifdef LS_WARPGROUPS
 
 constexpr int kHalf = kTile / 2;
+
+// Two halves of a block's warpgroups multiply in turn. What a thread wrote before pass() and its
+// own take() is visible to all threads of the half that takes the turn.
+template <class Tiles>
+class Turns {
+ public:
+  __device__ __forceinline__ explicit Turns(int warp)
+      : second_(warp >= Tiles::kThreads / 32 / 2 ? 1 : 0) {}
+  __device__ __forceinline__ bool second() const { return second_ != 0; }
+  __device__ __forceinline__ void take() const {
+    asm volatile("bar.sync %0, %1;\n" ::"r"(1 + second_), "n"(Tiles::kThreads) : "memory");
+  }
+  __device__ __forceinline__ void pass() const {
+    asm volatile("bar.arrive %0, %1;\n" ::"r"(2 - second_), "n"(Tiles::kThreads) : "memory");
+  }
+
+ private:
+  int second_;
+};
+
+// Products with both halves of a tile.
+template <class Tiles>
+__device__ __forceinline__ void start_tile(const Fragment (&left)[Tiles::kC / 16],
+                                           std::uint32_t tile, float (&first)[8][4],
+                                           float (&second)[8][4]) {
+  start_products<Tiles::kC, kTile>(left, tile, first);
+  start_products<Tiles::kC, kTile>(left, tile + kHalf * 128, second);
+}
 
 // A warp's 16 rows, which it has copied to `from`.
 template <class Tiles>
@@ -118,36 +150,30 @@ __global__ void __launch_bounds__(Tiles::kThreads, 1)
     return SourceRow{rows.at(present ? own_row + row : 0), present};
   });
   load(begin, 0);
+  load(begin + kTilePages, 1);
+  wait_for_copies();
+  show_to_unit();
+  __syncwarp();
 
   Fragment left[kC / 16];
+  load_own_rows<Tiles>(own, lane, left);
   LaneSums<1, kS> sums;
   float first[1][8][4], second[1][8][4];  // halves of a tile
-  int page = begin, stage = 0;
-  const auto begin_tile = [&] {
-    wait_for_copies();
+  const Turns<Tiles> turns(warp);
+  if (turns.second()) turns.pass();
+  for (int page = begin, stage = 0; page < end; page += kTilePages, ++stage) {
+    wait_for_copies();  // of the next tile
     show_to_unit();
-    __syncthreads();  // this stage is full, and nothing reads the one after the next any more
-    if (page + kTilePages < end) load(page + kTilePages, (stage + 1) % kStages);
-    return streamed + stage * Tiles::Streamed::kBytes;
-  };
-  std::uint32_t tile = begin_tile();
-  load_own_rows<Tiles>(own, lane, left);
-  start_products<kC, kTile>(left, tile, first[0]);
-  wait_for_products(first[0]);
-  start_products<kC, kTile>(left, tile + kHalf * 128, second[0]);
-  sums.add(w.scale_log2, end - page, first);
-  wait_for_products(second[0]);
-  for (page += kTilePages; page < end; page += kTilePages) {
-    stage = (stage + 1) % kStages;
-    tile = begin_tile();
-    start_products<kC, kTile>(left, tile, first[0]);
-    sums.add(w.scale_log2, kHalf / kS, second);  // the tile before is full
+    turns.take();
+    start_tile<Tiles>(left, streamed + stage % kStages * Tiles::Streamed::kBytes, first[0],
+                      second[0]);
+    if (!turns.second() || page + kTilePages < end) turns.pass();
     wait_for_products(first[0]);
-    start_products<kC, kTile>(left, tile + kHalf * 128, second[0]);
-    sums.add(w.scale_log2, end - page, first);
     wait_for_products(second[0]);
+    if (page + 2 * kTilePages < end) load(page + 2 * kTilePages, (stage + 2) % kStages);
+    sums.add(w.scale_log2, end - page, first);
+    sums.add(w.scale_log2, end - page - kHalf / kS, second);
   }
-  sums.add(w.scale_log2, end - page + kTilePages - kHalf / kS, second);
 #pragma unroll
   for (int half = 0; half < 2; ++half)
     sums.store(w, split, kv_head, own_row + half * 8 + lane / 4, 0, half);
@@ -197,43 +223,41 @@ __global__ void __launch_bounds__(Tiles::kThreads, 1)
   const float scale = w.scale_log2 * static_cast<float>(w.power);
   Fragment left[kC / 16];
   float sum[2] = {}, first[8][4], second[8][4];  // halves of a tile
-  int stage = 0;
-  // Gives where the tile is; copies the one that follows `row`, of this KV head or the next.
-  const auto begin_tile = [&](int kv_head, int row) {
-    wait_for_copies();
-    show_to_unit();
-    __syncthreads();  // this stage is full, and nothing reads the one after the next any more
-    if (row + kTile < end_row)
-      load_queries(kv_head, row + kTile, (stage + 1) % kStages);
-    else if (kv_head + 1 < w.K)
-      load_queries(kv_head + 1, first_row, (stage + 1) % kStages);
-    return streamed + stage * Tiles::Streamed::kBytes;
+  // The tile that is copied next: of this KV head, or the first of the next.
+  int next_head = 0, next_row = first_row, next_stage = 0;
+  const auto load_next = [&] {
+    if (next_head == w.K) return;
+    load_queries(next_head, next_row, next_stage % kStages);
+    next_row += kTile;
+    if (next_row >= end_row) next_row = first_row, ++next_head;
+    ++next_stage;
   };
   load_means(0);
-  load_queries(0, first_row, 0);
-  for (int kv_head = 0; kv_head < w.K; ++kv_head) {
-    std::uint32_t tile = begin_tile(kv_head, first_row);
+  load_next();
+  load_next();
+  wait_for_copies();
+  show_to_unit();
+  const Turns<Tiles> turns(warp);
+  if (turns.second()) turns.pass();
+  for (int kv_head = 0, stage = 0; kv_head < w.K; ++kv_head) {
+    wait_for_copies();
+    __syncwarp();
     load_own_rows<Tiles>(own, lane, left);
     __syncwarp();
-    if (kv_head + 1 < w.K) load_means(kv_head + 1);
-    start_products<kC, kTile>(left, tile, first);
-    wait_for_products(first);
-    start_products<kC, kTile>(left, tile + kHalf * 128, second);
-    add_weights<kS>(first, stats_of(stage, 0), scale, lane, sum);
-    wait_for_products(second);
-    for (int row = first_row + kTile; row < end_row; row += kTile) {
-      const int before = stage;
-      stage = (stage + 1) % kStages;
-      tile = begin_tile(kv_head, row);
-      start_products<kC, kTile>(left, tile, first);
-      add_weights<kS>(second, stats_of(before, 1), scale, lane, sum);
+    for (int row = first_row; row < end_row; row += kTile, ++stage) {
+      const int at = stage % kStages;
+      wait_for_copies();  // of the next tile
+      show_to_unit();
+      turns.take();
+      start_tile<Tiles>(left, streamed + at * Tiles::Streamed::kBytes, first, second);
+      if (!turns.second() || row + kTile < end_row || kv_head + 1 < w.K) turns.pass();
       wait_for_products(first);
-      start_products<kC, kTile>(left, tile + kHalf * 128, second);
-      add_weights<kS>(first, stats_of(stage, 0), scale, lane, sum);
       wait_for_products(second);
+      load_next();
+      if (row == first_row && kv_head + 1 < w.K) load_means(kv_head + 1);
+      add_weights<kS>(first, stats_of(at, 0), scale, lane, sum);
+      add_weights<kS>(second, stats_of(at, 1), scale, lane, sum);
     }
-    add_weights<kS>(second, stats_of(stage, 1), scale, lane, sum);
-    stage = (stage + 1) % kStages;
   }
 
   const auto store = [&](int page, float total) {
