@@ -31,7 +31,7 @@ __device__ __forceinline__ void copy_score_rows(std::uint32_t to, int thread, in
   static_assert(kThreads % kPieces == 0 && kRows % kDown == 0);
   const int piece = thread % kPieces;
   const bool inside = piece * 8 < C;
-#pragma unroll
+#pragma unroll 4
   for (int i = 0; i < kRows / kDown; ++i) {
     const int row = thread / kPieces + i * kDown;
     const SourceRow source = row_at(row);

@@ -1,8 +1,8 @@
-// Page scores by products of warpgroups. As in the kernels for other matrix units, rows of q stay
-// in registers in the first pass and means in the second, and the other operand streams through
-// shared memory. A warp that starts products waits until the unit has taken them, so products and
-// exponentials overlap only in different warps: half of the warpgroups multiply while the others
-// add up the weights of the tile they have multiplied.
+// Page scores by products of warpgroups. Rows of q stay in shared memory in the first pass and
+// means in the second, and the other operand streams through. One warpgroup copies tiles; the
+// others take each as soon as it is there and give it back, without waiting for one another: a warp
+// that starts products is held up until the unit has taken them, so they overlap with the
+// exponentials of other warps only.
 #include "ops/cuda/page_scores_lanes.cuh"
 #include "ops/cuda/warpgroup_unit.cuh"
 
@@ -10,62 +10,101 @@ namespace longstride::ops::cuda {
 namespace {
 
 constexpr int kTile = 128;  // rows that stream
-// Tiles in shared memory. A half of the warpgroups that has taken its turn with a tile copies the
-// next but one; the other half may still multiply the tile or the one before.
-constexpr int kStages = 4;
+constexpr int kStages = 4;  // tiles in shared memory
 
 template <int kHeadSize, int kMeans, int kGroupCount>
 struct GroupTiles {
   static constexpr int kC = kHeadSize, kS = kMeans;
-  static constexpr int kGroups = kGroupCount, kThreads = kGroups * kWarpgroupThreads;
-  static constexpr int kOwnRows = kGroups * kWarpgroupRows;  // rows in registers of a block
+  // Warpgroups that compute, and one that copies.
+  static constexpr int kGroups = kGroupCount, kWarps = kGroups * 4,
+                       kThreads = kWarps * 32 + kWarpgroupThreads;
+  static constexpr int kOwnRows = kGroups * kWarpgroupRows;  // rows of a block that stay
   static constexpr int kPages = kOwnRows / kS;               // of a block of the second pass
   using Own = PanelTile<kC, kOwnRows>;
   using Streamed = PanelTile<kC, kTile>;
-  // Shared memory: own rows, stages of rows that stream, in the second pass as many of stats.
+  // Shared memory: own rows, stages of rows that stream, in the second pass as many of stats, and
+  // two barriers of each stage.
   static constexpr int kStreamed = Own::kBytes, kStats = kStreamed + kStages * Streamed::kBytes,
-                       kStatsBytes = kTile * 8, kBytes = kStats + kStages * kStatsBytes;
+                       kStatsBytes = kTile * 8, kBarriers = kStats + kStages * kStatsBytes,
+                       kBytes = kBarriers + kStages * 16;
 };
 
 #ifdef LS_WARPGROUPS
 
 constexpr int kHalf = kTile / 2;
 
-// Two halves of a block's warpgroups multiply in turn. What a thread wrote before pass() and its
-// own take() is visible to all threads of the half that takes the turn.
+// Tiles that four warps fill and kWarps others read, in order. All methods are called by whole
+// warps.
 template <class Tiles>
-class Turns {
+class TileQueue {
  public:
-  __device__ __forceinline__ explicit Turns(int warp)
-      : second_(warp >= Tiles::kThreads / 32 / 2 ? 1 : 0) {}
-  __device__ __forceinline__ bool second() const { return second_ != 0; }
-  __device__ __forceinline__ void take() const {
-    asm volatile("bar.sync %0, %1;\n" ::"r"(1 + second_), "n"(Tiles::kThreads) : "memory");
+  __device__ __forceinline__ explicit TileQueue(std::uint32_t shared)
+      : barriers_(shared + Tiles::kBarriers) {}
+  // Before anything else, by all warps.
+  __device__ __forceinline__ void prepare() const {
+    if (threadIdx.x < kStages) {
+      shared_barrier_init(full(static_cast<int>(threadIdx.x)), 4);
+      shared_barrier_init(empty(static_cast<int>(threadIdx.x)), Tiles::kWarps);
+    }
+    __syncthreads();
   }
-  __device__ __forceinline__ void pass() const {
-    asm volatile("bar.arrive %0, %1;\n" ::"r"(2 - second_), "n"(Tiles::kThreads) : "memory");
+
+  // The warps that fill: wait until tile `i` may be overwritten; then end_tile after its copies.
+  __device__ __forceinline__ void begin_tile(int i) const {
+    if (i >= kStages) shared_barrier_wait(empty(i % kStages), i / kStages - 1);
+  }
+  // Tile i is under way; shows the one before.
+  __device__ __forceinline__ void end_tile(int i) const {
+    end_copies();
+    wait_for_copies_but<1>();
+    if (i > 0) show(i - 1);
+  }
+  __device__ __forceinline__ void end_last_tile(int i) const {
+    wait_for_copies();
+    show(i);
+  }
+
+  // The others: wait until it is there; give it back.
+  __device__ __forceinline__ void take(int i) const {
+    shared_barrier_wait(full(i % kStages), i / kStages);
+  }
+  __device__ __forceinline__ void give_back(int i) const {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) shared_barrier_arrive(empty(i % kStages));
   }
 
  private:
-  int second_;
+  __device__ __forceinline__ std::uint32_t full(int stage) const { return barriers_ + stage * 16; }
+  __device__ __forceinline__ std::uint32_t empty(int stage) const { return full(stage) + 8; }
+  __device__ __forceinline__ void show(int i) const {
+    show_to_unit();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) shared_barrier_arrive(full(i % kStages));
+  }
+
+  std::uint32_t barriers_;
 };
 
-// Products with both halves of a tile.
+// Registers of the warpgroup that copies go to those that compute: 640 threads begin with 96 each.
 template <class Tiles>
-__device__ __forceinline__ void start_tile(const Fragment (&left)[Tiles::kC / 16],
-                                           std::uint32_t tile, float (&first)[8][4],
-                                           float (&second)[8][4]) {
-  start_products<Tiles::kC, kTile>(left, tile, first);
-  start_products<Tiles::kC, kTile>(left, tile + kHalf * 128, second);
+__device__ __forceinline__ void give_registers() {
+  if constexpr (Tiles::kGroups == 4) asm volatile("setmaxnreg.dec.sync.aligned.u32 32;\n");
+}
+template <class Tiles>
+__device__ __forceinline__ void take_registers() {
+  if constexpr (Tiles::kGroups == 4) asm volatile("setmaxnreg.inc.sync.aligned.u32 112;\n");
 }
 
-// A warp's 16 rows, which it has copied to `from`.
-template <class Tiles>
-__device__ __forceinline__ void load_own_rows(std::uint32_t from, int lane,
-                                              Fragment (&rows)[Tiles::kC / 16]) {
-#pragma unroll
-  for (int k = 0; k < Tiles::kC / 16; ++k)
-    rows[k] = load_fragment(from + static_cast<std::uint32_t>(Tiles::Own::lane_offset(lane, k)));
+// Barrier of the warps of a warpgroup that computes.
+__device__ __forceinline__ void warpgroup_barrier(int warp) {
+  asm volatile("bar.sync %0, %1;\n" ::"r"(1 + warp / 4), "n"(kWarpgroupThreads) : "memory");
+}
+
+// The rows that this warp has begun to copy are there, and those of its warpgroup's other warps.
+__device__ __forceinline__ void wait_for_own_rows(int warp) {
+  wait_for_copies();
+  show_to_unit();
+  warpgroup_barrier(warp);
 }
 
 // A row of the second pass' means, of a warp's 16: rows g and g + 8 of the products are in one
@@ -123,7 +162,7 @@ template <class Tiles>
 __global__ void __launch_bounds__(Tiles::kThreads, 1)
     sums_kernel([[maybe_unused]] const __grid_constant__ PageScoresWork w) {
 #ifdef LS_WARPGROUPS
-  constexpr int kC = Tiles::kC, kS = Tiles::kS, kTilePages = kTile / kS;
+  constexpr int kS = Tiles::kS, kTilePages = kTile / kS;
   const int blocks = (w.R + Tiles::kOwnRows - 1) / Tiles::kOwnRows;
   const int kv_head = static_cast<int>(blockIdx.x) / blocks % w.K,
             split = static_cast<int>(blockIdx.x) / blocks / w.K;
@@ -132,11 +171,12 @@ __global__ void __launch_bounds__(Tiles::kThreads, 1)
   const int own_row = static_cast<int>(blockIdx.x) % blocks * Tiles::kOwnRows + warp * 16;
 
   const std::uint32_t shared = shared_address(dynamic_shared()),
-                      streamed = shared + Tiles::kStreamed, own = shared + warp * 16 * 128;
+                      streamed = shared + Tiles::kStreamed, own = shared + warp * 16 * 128,
+                      group_rows = shared + warp / 4 * kWarpgroupRows * 128;
   const auto load = [&](int page, int stage) {
-    copy_score_rows<typename Tiles::Streamed, kTile, Tiles::kThreads>(
-        streamed + stage * Tiles::Streamed::kBytes, static_cast<int>(computed_anew(threadIdx.x)),
-        w.C, [&](int c) {
+    copy_score_rows<typename Tiles::Streamed, kTile, kWarpgroupThreads>(
+        streamed + stage * Tiles::Streamed::kBytes,
+        static_cast<int>(threadIdx.x) % kWarpgroupThreads, w.C, [&](int c) {
           const MeanColumn<kS> column(c);
           const bool present = page + column.page < end;
           return SourceRow{mean_at<kS>(w, kv_head, present ? page + column.page : 0, column.s),
@@ -144,35 +184,39 @@ __global__ void __launch_bounds__(Tiles::kThreads, 1)
         });
   };
 
+  const TileQueue<Tiles> tiles(shared);
+  tiles.prepare();
+  if (warp >= Tiles::kWarps) {
+    give_registers<Tiles>();
+    int i = 0;
+    for (int page = begin; page < end; page += kTilePages, ++i) {
+      tiles.begin_tile(i);
+      load(page, i % kStages);
+      tiles.end_tile(i);
+    }
+    if (i > 0) tiles.end_last_tile(i - 1);
+    return;
+  }
+  take_registers<Tiles>();
+
   const QueryRows rows(w, kv_head);
   copy_score_rows<typename Tiles::Own, 16, 32>(own, lane, w.C, [&](int row) {
     const bool present = own_row + row < w.R;
     return SourceRow{rows.at(present ? own_row + row : 0), present};
   });
-  load(begin, 0);
-  load(begin + kTilePages, 1);
-  wait_for_copies();
-  show_to_unit();
-  __syncwarp();
-
-  Fragment left[kC / 16];
-  load_own_rows<Tiles>(own, lane, left);
+  wait_for_own_rows(warp);
   LaneSums<1, kS> sums;
-  float first[1][8][4], second[1][8][4];  // halves of a tile
-  const Turns<Tiles> turns(warp);
-  if (turns.second()) turns.pass();
-  for (int page = begin, stage = 0; page < end; page += kTilePages, ++stage) {
-    wait_for_copies();  // of the next tile
-    show_to_unit();
-    turns.take();
-    start_tile<Tiles>(left, streamed + stage % kStages * Tiles::Streamed::kBytes, first[0],
-                      second[0]);
-    if (!turns.second() || page + kTilePages < end) turns.pass();
-    wait_for_products(first[0]);
-    wait_for_products(second[0]);
-    if (page + 2 * kTilePages < end) load(page + 2 * kTilePages, (stage + 2) % kStages);
-    sums.add(w.scale_log2, end - page, first);
-    sums.add(w.scale_log2, end - page - kHalf / kS, second);
+  TileProducts products;
+  for (int page = begin, i = 0; page < end; page += kTilePages, ++i) {
+    tiles.take(i);
+    start_products<typename Tiles::Own, typename Tiles::Streamed>(
+        group_rows, streamed + i % kStages * Tiles::Streamed::kBytes, products);
+    wait_for_products(products);
+    tiles.give_back(i);
+    using Block = float[1][8][4];  // of one block of rows
+    sums.add(w.scale_log2, end - page, reinterpret_cast<const Block&>(products.first));
+    sums.add(w.scale_log2, end - page - kHalf / kS,
+             reinterpret_cast<const Block&>(products.second));
   }
 #pragma unroll
   for (int half = 0; half < 2; ++half)
@@ -185,7 +229,7 @@ template <class Tiles>
 __global__ void __launch_bounds__(Tiles::kThreads, 1)
     weights_kernel([[maybe_unused]] const __grid_constant__ PageScoresWork w) {
 #ifdef LS_WARPGROUPS
-  constexpr int kC = Tiles::kC, kS = Tiles::kS, kWarpPages = 16 / kS;
+  constexpr int kS = Tiles::kS, kWarpPages = 16 / kS;
   const int page_blocks = (w.N + Tiles::kPages - 1) / Tiles::kPages;
   const int query_page = static_cast<int>(blockIdx.x) / page_blocks;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -195,20 +239,20 @@ __global__ void __launch_bounds__(Tiles::kThreads, 1)
 
   std::byte* const memory = dynamic_shared();
   const std::uint32_t shared = shared_address(memory), streamed = shared + Tiles::kStreamed,
-                      own = shared + warp * 16 * 128;
+                      own = shared + warp * 16 * 128,
+                      group_rows = shared + warp / 4 * kWarpgroupRows * 128;
   const auto load_means = [&](int kv_head) {
-    copy_score_rows<typename Tiles::Own, 16, 32>(
-        own, static_cast<int>(computed_anew(threadIdx.x)) % 32, w.C, [&](int row) {
-          const MeanOfRow<kS> mean(row);
-          const bool present = own_page + mean.page < w.N;
-          return SourceRow{mean_at<kS>(w, kv_head, present ? own_page + mean.page : 0, mean.s),
-                           present};
-        });
+    copy_score_rows<typename Tiles::Own, 16, 32>(own, lane, w.C, [&](int row) {
+      const MeanOfRow<kS> mean(row);
+      const bool present = own_page + mean.page < w.N;
+      return SourceRow{mean_at<kS>(w, kv_head, present ? own_page + mean.page : 0, mean.s),
+                       present};
+    });
   };
   const auto load_queries = [&](int kv_head, int first, int stage) {
-    const int thread = static_cast<int>(computed_anew(threadIdx.x));
     const QueryRows rows(w, kv_head);
-    copy_score_rows<typename Tiles::Streamed, kTile, Tiles::kThreads>(
+    const int thread = static_cast<int>(threadIdx.x) % kWarpgroupThreads;
+    copy_score_rows<typename Tiles::Streamed, kTile, kWarpgroupThreads>(
         streamed + stage * Tiles::Streamed::kBytes, thread, w.C, [&](int row) {
           const bool present = first + row < end_row;
           return SourceRow{rows.at(present ? first + row : first), present};
@@ -221,42 +265,40 @@ __global__ void __launch_bounds__(Tiles::kThreads, 1)
   };
 
   const float scale = w.scale_log2 * static_cast<float>(w.power);
-  Fragment left[kC / 16];
-  float sum[2] = {}, first[8][4], second[8][4];  // halves of a tile
-  // The tile that is copied next: of this KV head, or the first of the next.
-  int next_head = 0, next_row = first_row, next_stage = 0;
-  const auto load_next = [&] {
-    if (next_head == w.K) return;
-    load_queries(next_head, next_row, next_stage % kStages);
-    next_row += kTile;
-    if (next_row >= end_row) next_row = first_row, ++next_head;
-    ++next_stage;
-  };
+  float sum[2] = {};
+  TileProducts products;
+  const TileQueue<Tiles> tiles(shared);
+  tiles.prepare();
+  if (warp >= Tiles::kWarps) {
+    give_registers<Tiles>();
+    int i = 0;
+    for (int kv_head = 0; kv_head < w.K; ++kv_head)
+      for (int row = first_row; row < end_row; row += kTile, ++i) {
+        tiles.begin_tile(i);
+        load_queries(kv_head, row, i % kStages);
+        tiles.end_tile(i);
+      }
+    if (i > 0) tiles.end_last_tile(i - 1);
+    return;
+  }
+  take_registers<Tiles>();
+
   load_means(0);
-  load_next();
-  load_next();
-  wait_for_copies();
-  show_to_unit();
-  const Turns<Tiles> turns(warp);
-  if (turns.second()) turns.pass();
-  for (int kv_head = 0, stage = 0; kv_head < w.K; ++kv_head) {
-    wait_for_copies();
-    __syncwarp();
-    load_own_rows<Tiles>(own, lane, left);
-    __syncwarp();
-    for (int row = first_row; row < end_row; row += kTile, ++stage) {
-      const int at = stage % kStages;
-      wait_for_copies();  // of the next tile
-      show_to_unit();
-      turns.take();
-      start_tile<Tiles>(left, streamed + at * Tiles::Streamed::kBytes, first, second);
-      if (!turns.second() || row + kTile < end_row || kv_head + 1 < w.K) turns.pass();
-      wait_for_products(first);
-      wait_for_products(second);
-      load_next();
-      if (row == first_row && kv_head + 1 < w.K) load_means(kv_head + 1);
-      add_weights<kS>(first, stats_of(at, 0), scale, lane, sum);
-      add_weights<kS>(second, stats_of(at, 1), scale, lane, sum);
+  for (int kv_head = 0, i = 0; kv_head < w.K; ++kv_head) {
+    wait_for_own_rows(warp);
+    for (int row = first_row; row < end_row; row += kTile, ++i) {
+      const int stage = i % kStages;
+      tiles.take(i);
+      start_products<typename Tiles::Own, typename Tiles::Streamed>(
+          group_rows, streamed + stage * Tiles::Streamed::kBytes, products);
+      wait_for_products(products);
+      if (row + kTile >= end_row && kv_head + 1 < w.K) {
+        warpgroup_barrier(warp);  // none of its warps reads the means any more
+        load_means(kv_head + 1);
+      }
+      add_weights<kS>(products.first, stats_of(stage, 0), scale, lane, sum);
+      add_weights<kS>(products.second, stats_of(stage, 1), scale, lane, sum);
+      tiles.give_back(i);
     }
   }
 

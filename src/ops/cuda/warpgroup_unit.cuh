@@ -1,6 +1,6 @@
 // Products by a warpgroup: 128 threads, whose first warp's number is a multiple of 4 (wgmma, for
-// sm_90a alone: where LS_WARPGROUPS is not defined, kernels must not be called). The left operand
-// is in registers, the right one in shared memory.
+// sm_90a alone: where LS_WARPGROUPS is not defined, kernels must not be called). Both operands are
+// in shared memory.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -60,46 +60,64 @@ __device__ __forceinline__ void pin_registers(float (&x)[kN][4]) {
     for (int i = 0; i < 4; ++i) asm volatile("" : "+f"(x[n][i])::"memory");
 }
 
-// c (+)= a b^T for this warp's 16 rows of a, and b of 64 rows and 16 columns; asynchronous.
-__device__ __forceinline__ void start_product(float (&c)[8][4], const Fragment& a, std::uint64_t b,
+// The first 64 columns of the products of 64 rows with 128, and the others. A lane has of its
+// warp's 16 rows g = lane / 4 and g + 8, and of every 8 columns 2t and 2t + 1 (t = lane % 4), as in
+// multiply_add.
+struct TileProducts {
+  float first[8][4], second[8][4];
+};
+
+// s (+)= a b^T for 64 rows of a and 128 of b, 16 columns each; asynchronous.
+__device__ __forceinline__ void start_product(TileProducts& s, std::uint64_t a, std::uint64_t b,
                                               bool add) {
-#define LS_FOUR(n) "+f"(c[n][0]), "+f"(c[n][1]), "+f"(c[n][2]), "+f"(c[n][3])
+#define LS_FOUR(h, n) "+f"(s.h[n][0]), "+f"(s.h[n][1]), "+f"(s.h[n][2]), "+f"(s.h[n][3])
+#define LS_HALF(h)                                                                          \
+  LS_FOUR(h, 0), LS_FOUR(h, 1), LS_FOUR(h, 2), LS_FOUR(h, 3), LS_FOUR(h, 4), LS_FOUR(h, 5), \
+      LS_FOUR(h, 6), LS_FOUR(h, 7)
   asm volatile(
-      "{\n.reg .pred add;\nsetp.ne.b32 add, %37, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
       "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-      "{%32, %33, %34, %35}, %36, add, 1, 1, 0;\n}\n"
-      : LS_FOUR(0), LS_FOUR(1), LS_FOUR(2), LS_FOUR(3), LS_FOUR(4), LS_FOUR(5), LS_FOUR(6),
-        LS_FOUR(7)
-      : "r"(a.quarters[0]), "r"(a.quarters[1]), "r"(a.quarters[2]), "r"(a.quarters[3]), "l"(b),
-        "r"(add ? 1 : 0));
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+      "%64, %65, add, 1, 1, 0, 0;\n}\n"
+      : LS_HALF(first), LS_HALF(second)
+      : "l"(a), "l"(b), "r"(add ? 1 : 0));
+#undef LS_HALF
 #undef LS_FOUR
 }
 
-// Starts s = products of the warpgroup's rows with 64 rows of a tile, from `rows` on. A lane has of
-// its warp's 16 rows g = lane / 4 and g + 8, and of every 8 columns 2t and 2t + 1 (t = lane % 4),
-// as in multiply_add. Until wait_for_products neither operand may change.
-template <int kC, int kTileRows>
-__device__ __forceinline__ void start_products(const Fragment (&left)[kC / 16], std::uint32_t rows,
-                                               float (&s)[8][4]) {
-  // Address, permutation over 128 bytes, 1024 bytes from 8 rows to the next 8.
-  const std::uint64_t first = std::uint64_t{rows >> 4 & 0x3fff} | std::uint64_t{1} << 16 |
-                              std::uint64_t{64} << 32 | std::uint64_t{1} << 62;
-  pin_registers(s);
+// How the unit is told of rows in a panel: address, permutation over 128 bytes, 1024 bytes from 8
+// rows to the next 8.
+__device__ __forceinline__ std::uint64_t panel_rows(std::uint32_t rows) {
+  return std::uint64_t{rows >> 4 & 0x3fff} | std::uint64_t{1} << 16 | std::uint64_t{64} << 32 |
+         std::uint64_t{1} << 62;
+}
+
+// Starts s = products of 64 rows of one tile with the 128 rows of another. Until wait_for_products
+// neither may change.
+template <class Left, class Right>
+__device__ __forceinline__ void start_products(std::uint32_t left, std::uint32_t right,
+                                               TileProducts& s) {
+  static_assert(Left::kPieces == Right::kPieces);
+  const std::uint64_t a = panel_rows(left), b = panel_rows(right);
+  pin_registers(s.first);
+  pin_registers(s.second);
   asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory");
 #pragma unroll
-  for (int k = 0; k < kC / 16; ++k)
-    start_product(s, left[k],
-                  first + (k / 4 * PanelTile<kC, kTileRows>::kPanelBytes + k % 4 * 32) / 16, k > 0);
+  for (int k = 0; k < Left::kPieces / 2; ++k)
+    start_product(s, a + (k / 4 * Left::kPanelBytes + k % 4 * 32) / 16,
+                  b + (k / 4 * Right::kPanelBytes + k % 4 * 32) / 16, k > 0);
   asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory");
 }
 
-// Waits for all products that were started; s is one of them. Compilers follow them within the body
-// of a loop only: none may be under way at its end.
-__device__ __forceinline__ void wait_for_products(float (&s)[8][4]) {
+// Waits for all products that were started. Compilers follow them within the body of a loop only:
+// none may be under way at its end.
+__device__ __forceinline__ void wait_for_products(TileProducts& s) {
   asm volatile("wgmma.wait_group.sync.aligned 0;\n" ::: "memory");
-  pin_registers(s);
+  pin_registers(s.first);
+  pin_registers(s.second);
 }
 
 #endif
