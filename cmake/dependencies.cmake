@@ -54,5 +54,17 @@ add_library(ls_uring INTERFACE)
 target_include_directories(ls_uring SYSTEM INTERFACE ${LIBURING_INCLUDE})
 target_link_libraries(ls_uring INTERFACE ${LIBURING_LIBRARY})
 
+# MPI, for the plugin alone (src/comm/mpi). Optional: without it the program runs as a single process. Debian keeps it in
+# folders of its own, other installations say where by their compiler.
+find_program(MPI_COMPILER mpicc)
+if(MPI_COMPILER)
+  execute_process(COMMAND ${MPI_COMPILER} --showme:incdirs OUTPUT_VARIABLE mpi_includes ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
+  execute_process(COMMAND ${MPI_COMPILER} --showme:libdirs OUTPUT_VARIABLE mpi_libraries ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
+  separate_arguments(mpi_includes)
+  separate_arguments(mpi_libraries)
+endif()
+find_path(MPI_INCLUDE mpi.h HINTS ${mpi_includes} /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/openmpi/include)
+find_library(MPI_LIBRARY mpi HINTS ${mpi_libraries} /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/openmpi/lib)
+
 # What nearly every file includes in the end: precompiled for the modules, and with gtest for the tests.
 set(ls_large_headers <fmt/format.h> <nlohmann/json.hpp> <filesystem> <functional> <map> <memory> <string> <vector>)

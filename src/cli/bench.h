@@ -1,4 +1,4 @@
-// longstride bench: its two subcommands and their common output.
+// longstride bench: its subcommands and their common output.
 #pragma once
 
 #include <string>
@@ -10,6 +10,7 @@ namespace longstride::cli {
 
 void add_bench_step(CLI::App& bench, Action& action);
 void add_bench_kernels(CLI::App& bench, Action& action);
+void add_bench_link(CLI::App& bench, Action& action);
 
 // Before work begins: throws Error if `file` cannot be written, or exists and is not a bench
 // result. Does nothing if the name is empty.

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <csignal>
 #include <exception>
-#include <filesystem>
-#include <new>
 #include <string>
 #include <vector>
 
@@ -14,6 +12,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/failure.h"
 #include "cli/usage.h"
 
 namespace longstride::cli {
@@ -142,23 +141,9 @@ int main(int argc, char** argv) {
   }
   try {
     return action();
-  } catch (const Error& e) {
-    log_line("error: ", e.what());
-    if (!e.hint().empty()) log_line("  hint: ", e.hint());
-    return 2;
-  } catch (const std::filesystem::filesystem_error& e) {
-    log_line("error: ", fmt::format("{}: {}", e.path1().string(), e.code().message()));
-    log_line("  hint: ", "check that the path exists and that you have access to it");
-    return 2;
-  } catch (const std::bad_alloc&) {
-    log_line("error: ", "not enough memory on this machine");
-    log_line(
-        "  hint: ",
-        "use a shorter context, or larger chunks: what plans them grows with the "
-        "square of their number; or raise the address-space limit (ulimit -v), where there is one");
-    return 2;
-  } catch (const std::exception& e) {
-    log_line("internal error: ", e.what());
-    return 1;
+  } catch (...) {
+    const cli::Failure failure = cli::describe_failure(std::current_exception());
+    cli::print_failure(failure);
+    return failure.status;
   }
 }
