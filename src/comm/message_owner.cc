@@ -288,12 +288,12 @@ void MessageLink::rest(bool moved) {
   if (!posted_.empty()) return;
   const bool idle = ready_ && transfers_ != nullptr && transfers_->idle() && !closing_ &&
                     failure_ == nullptr && failing_ == nullptr;
-  if (idle) {
-    given_.wait_for(lock, period_, [this] { return !posted_.empty() || closing_ || failing_; });
-    last_move_ = Clock::now();
-  } else if (quiet < microseconds(50)) {
+  if (quiet < microseconds(200)) {  // sooner than a sleeper wakes
     lock.unlock();
     std::this_thread::yield();
+  } else if (idle) {
+    given_.wait_for(lock, period_, [this] { return !posted_.empty() || closing_ || failing_; });
+    last_move_ = Clock::now();
   } else {
     given_.wait_for(lock, std::min<Clock::duration>(quiet / 16, milliseconds(1)));
   }

@@ -42,7 +42,8 @@ std::optional<Blamed> Peers::blame(int peer, Clock::duration timeout, Time now) 
     if (now - one.heard >= timeout)
       return Blamed{at_rank,
                     fmt::format("has not been heard of for {:.0f} s", seconds(now - one.heard))};
-    if (now - one.advanced < timeout) return std::nullopt;
+    // What a rank said long ago may be true no more: it will be blamed for its silence, or speak.
+    if (now - one.advanced < timeout || now - one.heard >= timeout / 2) return std::nullopt;
     if (one.waits_for < 0)
       return Blamed{at_rank,
                     fmt::format("made no progress for {:.0f} s", seconds(now - one.advanced))};

@@ -39,7 +39,8 @@ class Peers {
   // This process did nothing for so long (it was stopped itself): the others are not to blame.
   void forgive(Clock::duration gap);
   // The calling rank waits for `peer`. Follows who waits for whom to the rank that neither advances
-  // nor waits; it is blamed after `timeout`. A rank that waits is not, unless all wait in a circle.
+  // nor waits; it is blamed after `timeout`. A rank that waits is not, unless all wait in a circle
+  // and say so.
   std::optional<Blamed> blame(int peer, Clock::duration timeout, Time now) const;
   // The lowest rank that is alive, by its beats.
   int lowest_alive(Clock::duration silence, Time now) const;

@@ -40,6 +40,21 @@ TEST(Peers, BlamesWhoIsSilentBeforeWhoIsSlow) {
   EXPECT_EQ(blamed->why, "has not been heard of for 12 s");
 }
 
+// Rank 1 was stopped while it waited for rank 0, which waits for it since.
+TEST(Peers, WhatASilentRankSaidLastIsNoCircle) {
+  Peers peers(0, 2, kStart);
+  peers.beat(1, 5, 0, kStart);
+  peers.hear(1, kStart + seconds(1));
+  EXPECT_FALSE(peers.blame(1, seconds(10), kStart + seconds(10)).has_value());
+  const auto blamed = peers.blame(1, seconds(10), kStart + seconds(11));
+  ASSERT_TRUE(blamed.has_value());
+  EXPECT_EQ(blamed->why, "has not been heard of for 10 s");
+  // Alive, it is one.
+  peers.hear(1, kStart + seconds(11));
+  EXPECT_NE(peers.blame(1, seconds(10), kStart + seconds(11))->why.find("wait for it"),
+            std::string::npos);
+}
+
 TEST(Peers, ForgivesTheTimeInWhichItWasStoppedItself) {
   Peers peers(0, 2, kStart);
   EXPECT_TRUE(peers.blame(1, seconds(10), kStart + seconds(50)).has_value());
