@@ -140,6 +140,7 @@ int main(int argc, char** argv) {
     return cli::report_usage(app, e);
   }
   try {
+    cli::refuse_several_ranks(app);
     return action();
   } catch (...) {
     const cli::Failure failure = cli::describe_failure(std::current_exception());

@@ -10,8 +10,9 @@
 //
 // Threads: one thread at a time calls. It waits without using a core.
 //
-// Errors: every call may throw RankFailed, after which all calls throw and no buffer is written
-// any more.
+// Errors: every call may throw RankFailed. From then on all calls throw, and no buffer is written
+// any more. A caller that leaves by an exception of its own while tickets are not done
+// calls abandon() before it releases the buffers.
 #pragma once
 
 #include <array>
@@ -113,6 +114,9 @@ class Link {
   // A send is done when its buffer may be changed; that says nothing about the receiver.
   virtual bool done(Ticket ticket) = 0;
   virtual void wait(Ticket ticket) = 0;
+  // Forgets all messages under way: when it returns, no buffer is written any more. Later calls
+  // throw.
+  virtual void abandon() noexcept = 0;
 
   // All ranks call these, in the same order. They return when this rank's part is done.
   // to[r] goes to rank r, from[r] comes from rank r. Sizes may differ, and be 0.

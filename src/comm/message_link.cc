@@ -92,6 +92,13 @@ void MessageLink::wait(Ticket ticket) {
   throw_failure();
 }
 
+void MessageLink::abandon() noexcept {
+  std::unique_lock lock(mutex_);
+  abandoning_ = true;
+  given_.notify_all();
+  changed_.wait(lock, [this] { return failure_ != nullptr; });
+}
+
 ByteCounters MessageLink::counters() const {
   const std::lock_guard lock(mutex_);
   return counters_;

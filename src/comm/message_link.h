@@ -45,6 +45,7 @@ class MessageLink final : public Link {
   bool moves(MemoryKind kind) const override { return kind != MemoryKind::kDevice; }
   bool done(Ticket ticket) override;
   void wait(Ticket ticket) override;
+  void abandon() noexcept override;
   ByteCounters counters() const override;
 
   const std::string& host(int rank) const { return hosts_[static_cast<std::size_t>(rank)]; }
@@ -108,7 +109,7 @@ class MessageLink final : public Link {
   std::exception_ptr failure_;
   std::unique_ptr<Failing> failing_;
   Answer answer_ = Answer::kNone;
-  bool ready_ = false, closing_ = false, closed_ = false, ending_ = false;
+  bool ready_ = false, abandoning_ = false, closing_ = false, closed_ = false, ending_ = false;
 
   // The owner's.
   std::unique_ptr<Transfers> transfers_;

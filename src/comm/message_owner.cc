@@ -126,6 +126,7 @@ bool MessageLink::step(Wire& wire) {
   bool failed = false, bye = false;
   {
     const std::lock_guard lock(mutex_);
+    LS_CHECK(!abandoning_ || failure_ != nullptr, "the link was abandoned by its own rank");
     posted.swap(posted_);
     failed = failure_ != nullptr || failing_ != nullptr;
     bye = closing_ && (failed || (posted.empty() && unfinished_.empty()));
@@ -292,7 +293,8 @@ void MessageLink::rest(bool moved) {
     lock.unlock();
     std::this_thread::yield();
   } else if (idle) {
-    given_.wait_for(lock, period_, [this] { return !posted_.empty() || closing_ || failing_; });
+    given_.wait_for(lock, period_,
+                    [this] { return !posted_.empty() || closing_ || failing_ || abandoning_; });
     last_move_ = Clock::now();
   } else {
     given_.wait_for(lock, std::min<Clock::duration>(quiet / 16, milliseconds(1)));

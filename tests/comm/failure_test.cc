@@ -159,7 +159,7 @@ TEST(LinkFailure, ARankThatBeatsButDoesNotAdvanceIsNamed) {
 }
 
 // Several times the timeout, but it says that it advances.
-TEST(LinkFailure, ASlowRankThatAdvancesIsWaitedFor) {
+TEST(LinkFailure, ALateRankThatAdvancesIsWaitedFor) {
   ThreadHub hub(3);
   const auto thrown = run_thread_ranks(hub, quick(0.3), [&](MessageLink& link) {
     int value = 0;
@@ -188,6 +188,29 @@ TEST(LinkFailure, RanksThatWaitForEachOtherAreNoticed) {
     errors += text.starts_with("Error") ? 1 : 0;
   }
   EXPECT_GE(errors, 1);
+}
+
+// A receive whose buffer is gone must not be served.
+TEST(LinkFailure, AbandonedBuffersAreNotWritten) {
+  ThreadHub hub(2);
+  std::vector<std::byte> target(9000, std::byte{7});
+  const auto thrown = run_thread_ranks(hub, quick(20), [&](MessageLink& link) {
+    const std::vector<std::byte> source(9000);
+    if (link.rank() == 1) {
+      link.receive(0, target);
+      link.wait(link.send(0, {}));
+      link.abandon();
+      link.abandon();  // again is allowed
+      EXPECT_THROW(link.send(0, {}), InternalError);
+      throw Error("the disk is full");
+    }
+    link.wait(link.receive(1, {}));
+    std::this_thread::sleep_for(milliseconds(100));
+    link.wait(link.send(1, source));
+  });
+  EXPECT_EQ(target, std::vector<std::byte>(9000, std::byte{7}));
+  expect_text(thrown[1], "Error", "the disk is full");
+  expect_text(thrown[0], "RankFailed 1", "the disk is full");
 }
 
 TEST(LinkFailure, ARankThatNeverComesIsNamed) {

@@ -91,6 +91,7 @@ class DamagingLink final : public Link {
     link_.wait(ticket);
     if (ticket.number == damaged_ticket_) damaged_buffer_.data[0] ^= std::byte{1};
   }
+  void abandon() noexcept override { link_.abandon(); }
   ByteCounters counters() const override { return link_.counters(); }
 
  protected:

@@ -2,6 +2,7 @@
 #include "comm/link.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <chrono>
 #include <cstring>
@@ -201,6 +202,34 @@ TEST(Link, RefusesDeviceMemoryAndRanksThatDoNotExist) {
     EXPECT_THROW(link.send(1, bytes), InternalError);
     EXPECT_THROW(link.receive(-1, bytes), InternalError);
     EXPECT_THROW(link.wait({99}), InternalError);
+  }));
+}
+
+// Its first and last bytes, and those around 2^31 and 2^32, come to their places. The source is
+// memory that is not there but for the pages that are written.
+TEST(Link, SlowMessageBeyondFourGiB) {
+  constexpr std::int64_t kBytes = (std::int64_t{1} << 32) + 12345;
+  const std::vector<std::int64_t> places = {0, (std::int64_t{1} << 31) - 1, std::int64_t{1} << 31,
+                                            std::int64_t{1} << 32, kBytes - 1};
+  ThreadHub hub(2);
+  LinkOptions options;
+  options.timeout_seconds = 60;
+  expect_no_throw(run_thread_ranks(hub, options, [&](MessageLink& link) {
+    auto* const memory = static_cast<std::byte*>(
+        ::mmap(nullptr, static_cast<std::size_t>(kBytes), PROT_READ | PROT_WRITE,
+               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    ASSERT_NE(memory, MAP_FAILED);
+    if (link.rank() == 0) {
+      for (std::size_t i = 0; i < places.size(); ++i) memory[places[i]] = std::byte(i + 1);
+      link.wait(link.send(1, {memory, kBytes}));
+      EXPECT_EQ(link.counters().all_sent(), kBytes);
+    } else {
+      link.wait(link.receive(0, {memory, kBytes}));
+      for (std::size_t i = 0; i < places.size(); ++i)
+        EXPECT_EQ(memory[places[i]], std::byte(i + 1));
+    }
+    link.barrier();
+    ::munmap(memory, static_cast<std::size_t>(kBytes));
   }));
 }
 

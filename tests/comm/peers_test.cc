@@ -30,7 +30,7 @@ TEST(Peers, BlamesTheEndOfTheChain) {
   EXPECT_FALSE(peers.blame(1, seconds(10), kStart + seconds(19)).has_value());
 }
 
-TEST(Peers, BlamesWhoIsSilentBeforeWhoIsSlow) {
+TEST(Peers, BlamesWhoIsSilentBeforeWhoWaits) {
   Peers peers(0, 3, kStart);
   peers.beat(1, 5, 2, kStart);
   peers.hear(1, kStart + seconds(12));
