@@ -130,7 +130,7 @@ class Link {
 
   virtual ByteCounters counters() const = 0;
 
- protected:
+  // For operations and links that are made of others: the same, counted as another kind.
   virtual Ticket start_send(int to, SendBuffer buffer, Traffic traffic) = 0;
   virtual Ticket start_receive(int from, ReceiveBuffer buffer, Traffic traffic) = 0;
 };

@@ -66,7 +66,6 @@ class MessageLink final : public Link {
   // fails instead. Optional: a link that is destroyed without it waits too, and says nothing.
   void close();
 
- protected:
   Ticket start_send(int to, SendBuffer buffer, Traffic traffic) override;
   Ticket start_receive(int from, ReceiveBuffer buffer, Traffic traffic) override;
 

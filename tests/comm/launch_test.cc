@@ -93,8 +93,6 @@ class DamagingLink final : public Link {
   }
   void abandon() noexcept override { link_.abandon(); }
   ByteCounters counters() const override { return link_.counters(); }
-
- protected:
   Ticket start_send(int to, SendBuffer buffer, Traffic /*traffic*/) override {
     return link_.send(to, buffer);
   }
