@@ -71,6 +71,12 @@ void ChunkRunner::run_now(const Task& task) {
       return;
     case TaskKind::kEmbedBackward:
       return embed_backward(task);
+    case TaskKind::kSend:
+      return send(task);
+    case TaskKind::kReceiveGradient:
+      return receive_gradient(task);
+    case TaskKind::kSendGradient:
+      return send_gradient(task);
   }
 }
 
@@ -116,6 +122,7 @@ LayerPass ChunkRunner::pass_of(const ChunkContext& ctx, const Task& task) {
     visits_chunk_ = task.chunk;
     visits_window_ = window;
   }
+  const std::int64_t layer = context_.stage.first_layer + task.layer;  // of the model
   LayerPass pass{
       .ctx = ctx,
       .weights = context_.weights.layers[static_cast<std::size_t>(task.layer)],
@@ -123,9 +130,9 @@ LayerPass ChunkRunner::pass_of(const ChunkContext& ctx, const Task& task) {
       .pages = pages_,
       .visits = visits_.view(),
       .places = context_.retained.places(task.chunk, task.layer, ctx.tokens, task.lasting),
-      .rounding = mixed(mixed(input_.rounding, task.layer), task.chunk),
+      .rounding = mixed(mixed(input_.rounding, layer), task.chunk),
       .selector = &selector_,
-      .dropout_key = mixed(mixed(input_.rounding, kDropoutKey), task.layer),
+      .dropout_key = mixed(mixed(input_.rounding, kDropoutKey), layer),
       .drops = input_.drops};
   if (task.output_lasts) pass.output_place = input_place(task.chunk, task.layer + 1);
   return pass;
@@ -236,6 +243,10 @@ void ChunkRunner::embed(const Task& task) {
     chunk.stream_TD = task.output_lasts
                           ? Lease(input_place(task.chunk, 0))
                           : workspace_.take("residual", compute_, {T, context_.config.hidden_size});
+  }
+  if (task.output && context_.stage.receives) {
+    if (context_.neighbours != nullptr) context_.neighbours->receive(chunk.stream_TD);
+  } else if (task.output) {
     const Lease tokens_T = workspace_.take("tokens", DType::kI32, {T});
     device.copy_from_host(tokens_T.view().data(), input_.tokens.data() + begin,
                           T * size_of(DType::kI32));
@@ -244,6 +255,26 @@ void ChunkRunner::embed(const Task& task) {
   }
   chunk.layers.resize(static_cast<std::size_t>(context_.config.layers));
   chunks_.push_back(std::move(chunk));
+}
+
+void ChunkRunner::send(const Task& task) {
+  Chunk& chunk = chunk_of(task);
+  if (context_.neighbours != nullptr) context_.neighbours->send(chunk.stream_TD);
+  chunk.stream_TD.release();
+  if (task.ends_chunk) end_chunk(chunk);
+}
+
+void ChunkRunner::receive_gradient(const Task& task) {
+  Chunk& chunk = chunk_of(task);
+  chunk.stream_TD = workspace_.take("d residual", compute_,
+                                    {layout_.chunk_size(task.chunk), context_.config.hidden_size});
+  if (context_.neighbours != nullptr) context_.neighbours->receive_gradient(chunk.stream_TD);
+}
+
+void ChunkRunner::send_gradient(const Task& task) {
+  Chunk& chunk = chunk_of(task);
+  if (context_.neighbours != nullptr) context_.neighbours->send_gradient(chunk.stream_TD);
+  end_chunk(chunk);
 }
 
 void ChunkRunner::layer_forward_task(const Task& task) {

@@ -12,6 +12,7 @@
 #include "attention/visits.h"
 #include "model/chunk.h"
 #include "model/layer.h"
+#include "model/neighbours.h"
 #include "model/offloaded_activations.h"
 #include "model/page_selector.h"
 #include "model/parameters.h"
@@ -53,6 +54,8 @@ struct RunnerContext {
   const PageSummaries& summaries;
   OffloadedActivations* offloaded = nullptr;  // null: none are, or shapes are being recorded
   bool weighted = false;                      // sequences may have weights
+  Stage stage = {};                           // whose layers the config's are
+  Neighbours* neighbours = nullptr;           // of the stage; null while shapes are being recorded
 };
 
 class ChunkRunner {
@@ -133,6 +136,9 @@ class ChunkRunner {
   Moving fetch(const Task& task);
   void use_fetched(Chunk& chunk, const Task& task);
   void embed(const Task& task);
+  void send(const Task& task);
+  void receive_gradient(const Task& task);
+  void send_gradient(const Task& task);
   void layer_forward_task(const Task& task);
   void head(const Task& task);
   void layer_backward_task(const Task& task);

@@ -63,6 +63,18 @@ void train_from(std::int64_t first, ScheduleOptions& schedule) {
       if (static_cast<std::int64_t>(i % layers) < first) (*list)[i] = {};
 }
 
+// What another stage has sent is not sent again: it is retained for the recomputation of its chunk,
+// on the device unless it leaves it anyway.
+void keep_inputs(std::int64_t chunks, ScheduleOptions& schedule) {
+  const std::size_t layers = schedule.windows.size();
+  for (std::int64_t chunk = 0; chunk < chunks - schedule.keep_chunks; ++chunk) {
+    const std::size_t i = static_cast<std::size_t>(chunk) * layers;
+    if (schedule.across_episodes.size() <= i) schedule.across_episodes.resize(i + 1);
+    if (!schedule.saved(chunk, 0).has(Retained::kInput))
+      schedule.across_episodes[i] = schedule.across_episodes[i] | Retention{Retained::kInput};
+  }
+}
+
 }  // namespace
 
 ScheduleOptions schedule_options(const Device& runs_on, const ModelConfig& config,
@@ -87,7 +99,8 @@ ScheduleOptions schedule_options(const Device& runs_on, const ModelConfig& confi
           .backward_cut = cut(true),
           .packed = options.packed,
           .sparse = numerics.sparse,
-          .wavefront = options.wavefront};
+          .wavefront = options.wavefront,
+          .stage = options.stage};
 }
 
 KvShape kv_shape(const ModelConfig& config, const NumericsRecord& numerics) {
@@ -148,6 +161,7 @@ StepPlanner::StepPlanner(const Device& runs_on, const ModelConfig& config,
   plan.weighted = options.weighted;
   plan.schedule = schedule_options(runs_on, config, numerics, options);
   train_from(plan.trained.first_layer, plan.schedule);
+  if (options.stage.receives) keep_inputs(layout_.chunks(), plan.schedule);
   if (options.forward_only) plan.schedule = plan.schedule.without_backward();
   schedule_ = make_step_schedule(layout_, plan.schedule);
   place_episodes(runs_on, config, parameters, numerics, options);
@@ -178,7 +192,8 @@ void StepPlanner::place_episodes(const Device& runs_on, const ModelConfig& confi
                               .rope = rope_shapes(config),
                               .retained = retained,
                               .summaries = summaries,
-                              .weighted = options.weighted};
+                              .weighted = options.weighted,
+                              .stage = options.stage};
   // Only sizes matter here, so every chunk counts as full, up to the whole sequence.
   const auto full = [](SequenceLayout layout) {
     if (layout.chunks() > 1) layout.tokens = layout.chunks() * layout.chunk_tokens;

@@ -33,6 +33,8 @@ struct StepOptions {
   bool forward_only = false, evaluates = false;
   bool scores = false;    // likewise: sequences may be scored before their backward pass
   bool weighted = false;  // targets may have weights (SequenceInput)
+  // Config, parameters and record are those of a stage (model/stage_parts.h).
+  Stage stage = {};
 };
 
 // The retention within an episode where gate and up are recomputed: less workspace, more

@@ -11,8 +11,9 @@ namespace {
 
 constexpr std::array<std::string_view, kRetainedKinds> kRetainedNames = {
     "input", "q", "attention", "mid", "gate", "up"};
-constexpr std::array<std::string_view, 6> kTaskNames = {
-    "embed", "layer forward", "head", "layer backward", "release", "embed backward"};
+constexpr std::array<std::string_view, 9> kTaskNames = {
+    "embed", "layer forward",    "head",         "layer backward", "release", "embed backward",
+    "send",  "receive gradient", "send gradient"};
 
 template <std::size_t N>
 std::size_t index_of(const std::array<std::string_view, N>& names, const Json& json) {
@@ -135,7 +136,10 @@ OrderedJson schedule_to_json(const ScheduleOptions& s) {
           {"packed", s.packed},
           {"wavefront", s.wavefront},
           {"first_trained_layer", s.first_trained_layer},
-          {"forward_only", s.forward_only}};
+          {"forward_only", s.forward_only},
+          {"first_layer", s.stage.first_layer},
+          {"receives", s.stage.receives},
+          {"sends", s.stage.sends}};
 }
 
 ScheduleOptions schedule_from(const Json& json) {
@@ -153,6 +157,9 @@ ScheduleOptions schedule_from(const Json& json) {
   json.at("wavefront").get_to(s.wavefront);
   json.at("first_trained_layer").get_to(s.first_trained_layer);
   json.at("forward_only").get_to(s.forward_only);
+  json.at("first_layer").get_to(s.stage.first_layer);
+  json.at("receives").get_to(s.stage.receives);
+  json.at("sends").get_to(s.stage.sends);
   return s;
 }
 

@@ -85,6 +85,10 @@ TaskWork TaskCounter::count(const Task& task) const {
       if (trained_.first_layer > 0) break;
       work.memory = (bytes_ + 2 * kF32) * T * D_;
       break;
+    case TaskKind::kSend:
+    case TaskKind::kReceiveGradient:
+    case TaskKind::kSendGradient:
+      break;
   }
   return work;
 }

@@ -54,7 +54,7 @@ class Builder {
     for (std::int64_t c = 0; c < layout_.chunks(); ++c) {
       begin(EpisodeKind::kForward, 1);
       forward(c);
-      add(TaskKind::kHead, c).ends_chunk = true;
+      if (!sends()) add(TaskKind::kHead, c).ends_chunk = true;
     }
   }
 
@@ -95,6 +95,9 @@ class Builder {
   std::int64_t first_trained() const { return options_.first_trained_layer; }
   // Whether the first forward pass of a chunk ends with its losses.
   bool to_losses() const { return options_.forward_only || options_.scores; }
+  bool sends() const { return options_.stage.sends; }
+  // Whether that pass computes the last layer's output.
+  bool to_output() const { return to_losses() || sends(); }
 
   void begin(EpisodeKind kind, std::int64_t chunks) {
     result_.episodes.push_back({kind, chunks, {}});
@@ -176,6 +179,7 @@ class Builder {
   void forward(std::int64_t chunk) {
     embed(chunk);
     for (std::int64_t layer = 0; layer < layers_; ++layer) forward_layer(chunk, layer);
+    if (sends()) add(TaskKind::kSend, chunk).ends_chunk = true;
   }
 
   void embed(std::int64_t chunk) {
@@ -194,10 +198,10 @@ class Builder {
                 {.retains = retained(chunk, layer),
                  .lasting = options_.retained(chunk, layer),
                  .saved = options_.saved(chunk, layer),
-                 .output = layer < layers_ - 1 || to_losses(),
+                 .output = layer < layers_ - 1 || to_output(),
                  .output_lasts = input_lasts(chunk, layer + 1),
                  .append = true});
-    last().ends_chunk = layer == layers_ - 1 && !to_losses();
+    last().ends_chunk = layer == layers_ - 1 && !to_output();
   }
 
   // Two chunks, each layer of one after that of the other. A sparse layer is two tasks: one that
@@ -210,14 +214,17 @@ class Builder {
     for (std::int64_t layer = 0; layer < layers_; ++layer)
       for (const std::int64_t c : {chunk, chunk + 1}) {
         attend(c, layer);
-        if (layer + 1 < layers_) select(c, layer + 1);
+        if (layer + 1 < layers_)
+          select(c, layer + 1);
+        else if (sends())
+          add(TaskKind::kSend, c).ends_chunk = true;
       }
   }
 
   // Whether a layer of the first forward pass is split, because it selects and then attends.
   bool is_split(std::int64_t chunk, std::int64_t layer) const {
     return options_.sparse.is_sparse(layer) &&
-           (layer < layers_ - 1 || retained(chunk, layer).has(Retained::kAttention));
+           (layer < layers_ - 1 || sends() || retained(chunk, layer).has(Retained::kAttention));
   }
 
   void select(std::int64_t chunk, std::int64_t layer) {
@@ -236,16 +243,17 @@ class Builder {
                  .retains = all,
                  .lasting = options_.retained(chunk, layer) - kSelecting,
                  .saved = options_.saved(chunk, layer),
-                 .output = layer < layers_ - 1,
+                 .output = layer < layers_ - 1 || sends(),
                  .output_lasts = input_lasts(chunk, layer + 1)});
     last().retains = all;
-    last().ends_chunk = layer == layers_ - 1;
+    last().ends_chunk = layer == layers_ - 1 && !sends();
   }
 
   void forward_kept(std::int64_t chunk) {
     add(TaskKind::kEmbed, chunk).output = true;
     for (std::int64_t layer = 0; layer < layers_; ++layer)
       add_forward(chunk, layer, {.retains = within(layer), .output = true, .append = true});
+    if (sends()) add(TaskKind::kSend, chunk);
   }
 
   // What a forward pass retains for the backward pass of the same episode.
@@ -253,8 +261,9 @@ class Builder {
     return layer < first_trained() ? Retention() : options_.within_episode;
   }
 
-  // Recomputes the input of every layer that has a backward pass, and the last layer's output, from
-  // what the first forward pass retained. Returns what each layer holds afterwards.
+  // Recomputes the input of every layer that has a backward pass, and the last layer's output if
+  // the head is here, from what the first forward pass retained. Returns what each layer holds
+  // afterwards.
   std::vector<Retention> recompute(std::int64_t chunk) {
     std::vector<Retention> held;
     for (std::int64_t layer = 0; layer < layers_; ++layer) held.push_back(retained(chunk, layer));
@@ -263,9 +272,12 @@ class Builder {
     };
     std::int64_t lowest = std::min(first_trained(), layers_ - 1);  // that is computed again
     while (lowest > 0 && !has_input(lowest)) --lowest;
-    add(TaskKind::kEmbed, chunk).output = !has_input(lowest);
+    Task& first = add(TaskKind::kEmbed, chunk);
+    first.output = !has_input(lowest);
+    LS_CHECK(!first.output || !options_.stage.receives, "the input of chunk {} is not retained",
+             chunk);
     for (std::int64_t layer = lowest; layer < layers_; ++layer) {
-      const bool output = layer == layers_ - 1 || !has_input(layer + 1);
+      const bool output = layer == layers_ - 1 ? !sends() : !has_input(layer + 1);
       if (!output && has_input(layer)) continue;
       Retention& now = held[static_cast<std::size_t>(layer)];
       add_forward(chunk, layer, {.held = now, .retains = within(layer), .output = output});
@@ -275,7 +287,7 @@ class Builder {
   }
 
   void backward(std::int64_t chunk, const std::vector<Retention>& held) {
-    add(TaskKind::kHead, chunk);
+    add(sends() ? TaskKind::kReceiveGradient : TaskKind::kHead, chunk);
     for (std::int64_t layer = layers_ - 1; layer >= first_trained(); --layer) {
       const Retention now = held[static_cast<std::size_t>(layer)];
       if (now != Retention::all())
@@ -297,7 +309,7 @@ class Builder {
       kv_pages_ -= task.freed.size();
     }
     release_below(chunk, first_trained());
-    add(TaskKind::kEmbedBackward, chunk);
+    add(options_.stage.receives ? TaskKind::kSendGradient : TaskKind::kEmbedBackward, chunk);
   }
 
   // Frees a chunk's pages of the layers below `end`.

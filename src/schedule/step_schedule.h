@@ -12,19 +12,25 @@
 
 #include "schedule/layout.h"
 #include "schedule/retention.h"
+#include "schedule/stage.h"
 #include "tensor/key_segments.h"
 #include "tensor/selection.h"
 
 namespace longstride {
 
 enum class TaskKind : std::uint8_t {
-  kEmbed,          // RoPE tables of the chunk; its token embedding, if `output`
+  kEmbed,          // RoPE tables of the chunk; if `output`, its token embedding, or what the stage
+                   // before sends
   kLayerForward,   // one layer, or the part of it that `retains` and `output` need
   kHead,           // final norm, loss and their gradients
   kLayerBackward,  // one layer, from its retained activations; then frees the chunk's pages of this
                    // layer
   kRelease,        // frees the chunk's pages of a layer that has no backward pass
   kEmbedBackward,
+  // In place of the head and of the embedding, where another stage has them:
+  kSend,             // the last layer's output, to the stage after
+  kReceiveGradient,  // its gradient
+  kSendGradient,     // that of the first layer's input, to the stage before
 };
 
 struct Task {
@@ -41,8 +47,8 @@ struct Task {
   bool output_lasts = false;  // the output outlives the episode: the layer above retains it
   bool append = false;        // kLayerForward: stores K and V into new pages (only the first pass
                               // does; a recompute finds them)
-  // The last task of the chunk in its episode: kLayerForward, or kHead, which then computes losses
-  // and no gradients.
+  // The last task of the chunk in its episode: kLayerForward, kSend, or kHead, which then computes
+  // losses and no gradients.
   bool ends_chunk = false;
   // Saved activations that the next task finds: they come back while this one runs.
   Retention fetches;
@@ -129,6 +135,9 @@ struct ScheduleOptions {
   // The forward pass of every chunk goes to its losses, before any backward pass; then all chunks
   // are recomputed, the last ones too. Chunks do not go in pairs.
   bool scores = false;
+  // The layers are those of a stage. One that receives retains the first layer's input of every
+  // chunk that is recomputed, on the device or off it.
+  Stage stage = {};
 
   // The same sequence without a backward pass.
   ScheduleOptions without_backward() const;

@@ -38,7 +38,8 @@ class PhaseClock {
 
 bool is_backward(TaskKind kind) {
   return kind == TaskKind::kHead || kind == TaskKind::kLayerBackward ||
-         kind == TaskKind::kRelease || kind == TaskKind::kEmbedBackward;
+         kind == TaskKind::kRelease || kind == TaskKind::kEmbedBackward ||
+         kind == TaskKind::kReceiveGradient || kind == TaskKind::kSendGradient;
 }
 
 }  // namespace
@@ -117,7 +118,7 @@ std::int64_t library_bytes(Device& device, const ModelConfig& config,
 
 StepRunner::StepRunner(const ModelConfig& config, const ParameterSet& weights,
                        const ParameterSet& gradients, const NumericsRecord& numerics, StepPlan plan,
-                       const MakeMover& make_mover)
+                       const MakeMover& make_mover, Neighbours* neighbours)
     : config_(config),
       numerics_(numerics),
       gradient_set_(gradients),
@@ -150,7 +151,9 @@ StepRunner::StepRunner(const ModelConfig& config, const ParameterSet& weights,
                                                         .retained = retained_,
                                                         .summaries = summaries_,
                                                         .offloaded = offloaded_.get(),
-                                                        .weighted = plan_.weighted},
+                                                        .weighted = plan_.weighted,
+                                                        .stage = plan_.schedule.stage,
+                                                        .neighbours = neighbours},
                                           workspace_, *store_);
   runner_->reserve(plan_.layout());
 }

@@ -69,8 +69,10 @@ class StepRunner {
  public:
   // Allocates the plan's memory. Weights and gradients (F32; absent ones are not computed) must
   // outlive the runner. Copies go through the mover from `make_mover`; null: the device's own.
+  // `neighbours` outlive it too, where the plan is that of a stage.
   StepRunner(const ModelConfig& config, const ParameterSet& weights, const ParameterSet& gradients,
-             const NumericsRecord& numerics, StepPlan plan, const MakeMover& make_mover = nullptr);
+             const NumericsRecord& numerics, StepPlan plan, const MakeMover& make_mover = nullptr,
+             Neighbours* neighbours = nullptr);
   StepRunner(const StepRunner&) = delete;
   StepRunner& operator=(const StepRunner&) = delete;
   ~StepRunner();

@@ -30,6 +30,12 @@ const char* name_of(TaskKind kind, bool again) {
       return "release pages";
     case TaskKind::kEmbedBackward:
       return "embed backward";
+    case TaskKind::kSend:
+      return "send";
+    case TaskKind::kReceiveGradient:
+      return "receive gradient";
+    case TaskKind::kSendGradient:
+      return "send gradient";
   }
   return "";
 }

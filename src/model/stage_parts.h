@@ -1,0 +1,27 @@
+// The parts of a model that a stage of a pipeline has. A stage is run like a whole model, with a
+// configuration, a list of parameters and a record of its own.
+#pragma once
+
+#include <vector>
+
+#include "model/config.h"
+#include "model/parameter_specs.h"
+#include "schedule/numerics.h"
+#include "schedule/stage.h"
+
+namespace longstride {
+
+struct StageParts {
+  Stage stage;
+  ModelConfig config;                     // of its layers, counted from 0
+  std::vector<ParameterSpec> parameters;  // by the model's names and in its order
+  NumericsRecord numerics;
+};
+
+// Layers [first, end) of a model. The embedding belongs to the stage with the first layer, the
+// final norm and the head to the one with the last. Embedding and head must not be tied, unless one
+// stage has all layers.
+StageParts stage_parts(const ModelConfig& config, const std::vector<ParameterSpec>& parameters,
+                       const NumericsRecord& numerics, std::int64_t first, std::int64_t end);
+
+}  // namespace longstride
