@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "base/sizes.h"
+#include "cli/bench_stage.h"
 #include "cli/bench_step_plan.h"
 #include "cli/bench_step_report.h"
 #include "model/adapter_modules.h"
@@ -152,16 +153,19 @@ int bench_step(const StepBenchOptions& o) {
   std::optional<Tracer> tracer;
   if (!o.trace.empty()) tracer.emplace(o.trace);
   const BenchShape shape = shape_of(o);
-  const ModelConfig& config = shape.config;
   const std::int64_t context = parse_size(o.context, "--context");
   if (context < 2) throw Error(fmt::format("--context is {}", context), "give at least 2 tokens");
   const std::unique_ptr<Device> device = make_device(o.device);
-  const NumericsRecord numerics = numerics_of(o, *device, shape);
+  const StageParts parts = stage_of(o, shape.config, parameters_of(o, shape.config, *device),
+                                    numerics_of(o, *device, shape), context);
+  const ModelConfig& config = parts.config;
+  const NumericsRecord& numerics = parts.numerics;
   const StepOptions options{.max_tokens = context,
                             .keep_chunks = o.keep_chunks,
                             .within_episode = within_episode(o.rebuild_feed_forward),
-                            .packed = document_starts(o, context).size() > 1};
-  Engine engine(*device, config, parameters_of(o, config, *device));
+                            .packed = document_starts(o, context).size() > 1,
+                            .stage = parts.stage};
+  Engine engine(*device, config, parts.parameters);
   check_context(o, engine, numerics, options);
   engine.initialize_repeatedly(0);
   if (o.lora > 0) engine.start_adapters(0);
@@ -176,7 +180,8 @@ int bench_step(const StepBenchOptions& o) {
   reserve_libraries(*device, config, numerics, context);  // the plan may have what they leave
   PlannedStep planned = plan_of(o, engine, numerics, options);
   best.saved_flops = planned.saved_flops;
-  engine.prepare_step(numerics, std::move(planned.plan));
+  const std::unique_ptr<Neighbours> neighbours = noise_neighbours(parts, *device, context);
+  engine.prepare_step(numerics, std::move(planned.plan), neighbours.get());
   warn_of_unused(o, engine.memory());
   best.record = numerics;
   best.numerics = to_json(numerics);

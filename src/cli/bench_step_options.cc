@@ -40,6 +40,14 @@ void add_shape_options(CLI::App& command, const std::shared_ptr<StepBenchOptions
   command.add_option("--layers", options->layers, "use only so many layers")
       ->check(CLI::PositiveNumber);
   command
+      .add_option("--stages", options->stages,
+                  "cut the layers into so many stages of a pipeline, of equal work, and run one")
+      ->check(CLI::PositiveNumber);
+  command
+      .add_option("--stage", options->stage,
+                  "the stage, from 0; in place of the others it gets random inputs and gradients")
+      ->check(CLI::NonNegativeNumber);
+  command
       .add_option("--keep-chunks", options->keep_chunks, "last chunks that keep their activations")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -143,6 +151,9 @@ void check_options(const StepBenchOptions& o) {
                               o.rebuild_feed_forward ? "--rebuild-feed-forward" : "--keep-chunks"),
                   "leave one of them out: the plan says what is kept");
   }
+  if (o.stages > 1 && o.plan == "auto" && (o.chunk.empty() || o.chunk == "auto"))
+    throw Error("--stages with --plan auto, and no --chunk",
+                "add --chunk 4096, for instance: all stages have the same");
   if (!o.activation_memory.empty() && o.plan != "auto")
     throw Error("--activation-memory without --plan auto", "add --plan auto");
   if (!o.activation_memory.empty() && !o.page_memory.empty())

@@ -46,7 +46,9 @@ struct Rates {
 };
 
 Rates rates_of(const Engine& engine, const StepBenchResult& best) {
-  const double model = api::flops_of(engine.config(), sparse_of(engine.runner().plan()),
+  ModelConfig config = engine.config();
+  if (engine.runner().plan().schedule.stage.sends) config.vocabulary = 0;  // no head
+  const double model = api::flops_of(config, sparse_of(engine.runner().plan()),
                                      document_lengths(best.documents, best.context));
   const double recomputed = std::max(
       0.0, recomputed_flops(engine.config(), engine.runner().plan(), best) - best.saved_flops);
@@ -162,35 +164,41 @@ OrderedJson report_step(const StepBenchOptions& o, Engine& engine, const StepBen
   const Device& device = engine.device();
   const std::optional<double> peak = peak_flops_per_s(device.name());
   log_figures(o, engine, best, rates);
-  return {{"preset", o.preset},
-          {"context", best.context},
-          {"documents", best.documents.size()},
-          {"tokens", o.tokens},
-          {"chunk", plan.chunk_tokens},
-          {"page", plan.page_tokens},
-          {"attention", o.attention},
-          {"window", config.windows.front()},
-          {"rebuild_feed_forward", o.rebuild_feed_forward},
-          {"layers", config.layers},
-          {"device", device.name()},
-          {"threads", thread_count()},
-          {"repeat", o.repeat},
-          {"traced", best.traced},
-          {"loss", best.result.loss_sum / static_cast<double>(best.result.targets)},
-          {"lora", o.lora},
-          {"weights_dtype", word_of(engine.weights().specs().front().dtype)},
-          {"quantize", o.quantize},
-          {"tokens_per_s", static_cast<double>(best.context) / best.total},
-          {"model_tflops", rates.model_tflops},
-          {"hardware_tflops", rates.hardware_tflops},
-          {"model_flop_utilization",
-           peak ? OrderedJson(rates.model_tflops * 1e12 / *peak) : OrderedJson()},
-          {"seconds", seconds_to_json(best)},
-          {"predicted_seconds", predicted_seconds(engine, best)},
-          {"selection", selection_to_json(best.result.selection)},
-          {"hidden_share", best.result.move_times.hidden_share()},
-          {"memory", memory_to_json(engine, best)},
-          {"numerics", best.numerics}};
+  return {
+      {"preset", o.preset},
+      {"context", best.context},
+      {"documents", best.documents.size()},
+      {"tokens", o.tokens},
+      {"chunk", plan.chunk_tokens},
+      {"page", plan.page_tokens},
+      {"attention", o.attention},
+      {"window", config.windows.front()},
+      {"rebuild_feed_forward", o.rebuild_feed_forward},
+      {"layers", config.layers},
+      {"stages", o.stages},
+      {"stage", o.stage},
+      {"first_layer", plan.schedule.stage.first_layer},
+      {"device", device.name()},
+      {"threads", thread_count()},
+      {"repeat", o.repeat},
+      {"traced", best.traced},
+      {"loss", best.result.targets == 0
+                   ? OrderedJson()
+                   : OrderedJson(best.result.loss_sum / static_cast<double>(best.result.targets))},
+      {"lora", o.lora},
+      {"weights_dtype", word_of(engine.weights().specs().front().dtype)},
+      {"quantize", o.quantize},
+      {"tokens_per_s", static_cast<double>(best.context) / best.total},
+      {"model_tflops", rates.model_tflops},
+      {"hardware_tflops", rates.hardware_tflops},
+      {"model_flop_utilization",
+       peak ? OrderedJson(rates.model_tflops * 1e12 / *peak) : OrderedJson()},
+      {"seconds", seconds_to_json(best)},
+      {"predicted_seconds", predicted_seconds(engine, best)},
+      {"selection", selection_to_json(best.result.selection)},
+      {"hidden_share", best.result.move_times.hidden_share()},
+      {"memory", memory_to_json(engine, best)},
+      {"numerics", best.numerics}};
 }
 
 }  // namespace longstride::cli

@@ -86,6 +86,46 @@ TEST(BenchStep, ActivationMemoryNeedsAPlan) {
                       {"both --activation-memory and --page-memory"}));
 }
 
+// Each stage has its part of weights and pages, and together they have all.
+TEST(BenchStep, StagesAlone) {
+  const RunDirectory run;
+  const auto figures = [&](const Strings& more) {
+    Strings words = {"--context", "500"};
+    words.insert(words.end(), more.begin(), more.end());
+    const ProgramResult result = bench_step(run, words);
+    EXPECT_TRUE(ended(result, 0)) << result.err;
+    return Json::parse(result.out);
+  };
+  const Json whole = figures({}), first = figures({"--stages", "2"}),
+             last = figures({"--stages", "2", "--stage", "1"}),
+             planned = figures({"--stages", "2", "--stage", "1", "--plan", "auto"});
+  const auto bytes = [](const Json& json, const char* what) {
+    return json["memory"][what].get<std::int64_t>();
+  };
+  for (const char* what : {"weights", "gradients", "kv_pages"})
+    EXPECT_EQ(bytes(first, what) + bytes(last, what), bytes(whole, what)) << what;
+  EXPECT_TRUE(first["loss"].is_null());
+  EXPECT_TRUE(last["loss"].is_number());
+  EXPECT_EQ(last["first_layer"], 1);
+  // The inputs of all chunks but the last stay: 448 tokens.
+  EXPECT_EQ(bytes(first, "retained"), 0);
+  EXPECT_EQ(bytes(last, "retained"), 7 * 64 * 64 * 4);
+  EXPECT_EQ(planned["loss"], last["loss"]);
+}
+
+TEST(BenchStep, StagesThatDoNotExist) {
+  const RunDirectory run;
+  EXPECT_TRUE(ended(bench_step(run, {"--context", "100", "--stages", "3"}), 2,
+                    {"--stages is 3, but there are 2 layers"}));
+  EXPECT_TRUE(ended(bench_step(run, {"--context", "100", "--stages", "2", "--stage", "2"}), 2,
+                    {"--stage is 2, but there are 2 stages", "give 0 to 1"}));
+  EXPECT_TRUE(ended(bench_step(run, {"--context", "100", "--stage", "1"}), 2,
+                    {"--stage is 1, but there are 1 stages"}));
+  EXPECT_TRUE(ended(
+      run.run({"bench", "step", "--preset", "qwen2.5-0.5b", "--context", "100", "--stages", "2"}),
+      2, {"uses its embedding as its head"}));
+}
+
 TEST(BenchStep, ToAFile) {
   const RunDirectory run;
   const ProgramResult result =

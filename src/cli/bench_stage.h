@@ -1,0 +1,23 @@
+// One stage of a pipeline, alone on one device: `bench step --stages 8 --stage 3`.
+#pragma once
+
+#include <memory>
+
+#include "cli/bench_step_options.h"
+#include "model/neighbours.h"
+#include "model/stage_parts.h"
+
+namespace longstride::cli {
+
+// The layers of the stage that the options name: all of them without --stages. Throws Error for a
+// stage that does not exist, and for a model that cannot be cut.
+StageParts stage_of(const StepBenchOptions& o, const ModelConfig& config,
+                    const std::vector<ParameterSpec>& parameters, const NumericsRecord& numerics,
+                    std::int64_t context);
+
+// In place of the other stages: inputs and gradients are noise, what is sent is dropped. Null for a
+// whole model. Takes memory for one chunk's tensor beyond the plan's.
+std::unique_ptr<Neighbours> noise_neighbours(const StageParts& parts, Device& device,
+                                             std::int64_t tokens);
+
+}  // namespace longstride::cli
