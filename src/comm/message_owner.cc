@@ -1,11 +1,11 @@
 // The thread that owns the wire of a MessageLink.
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <climits>
+#include <csignal>
 #include <utility>
 
 #include "base/error.h"
@@ -133,7 +133,8 @@ bool MessageLink::step(Wire& wire) {
   }
   bool moved = take_notes(wire) || !posted.empty();
   tell_others(wire);
-  if (!failed) {
+  // A note may have ended all: callers have released their buffers then.
+  if (!failed && !cancelled_) {
     for (const Operation& operation : posted) transfers_->start(operation);
     moved = transfers_->advance(finished) || moved;
   }
@@ -254,6 +255,7 @@ void MessageLink::watch(Wire& wire) {
     if (closing_ && waits_for < 0) waits_for = peers_->first_present();
     if (failure_ != nullptr) waits_for = -1;
   }
+  peers_->beat(rank_, progress, waits_for, now);
   const std::vector<std::byte> beat = encode({NoteKind::kBeat, waits_for, progress});
   constexpr int kMostBeats = 4;  // to a rank that takes none
   for (int other = 0; other < size_; ++other)

@@ -34,6 +34,8 @@ std::optional<Blamed> Peers::blame(int peer, Clock::duration timeout, Time now) 
   std::vector<bool> seen(peers_.size(), false);
   seen[static_cast<std::size_t>(rank_)] = true;
   for (int at_rank = peer;;) {
+    // Others have waited for this rank while it computed: a circle is one once it waits as long.
+    if (at_rank == rank_ && now - at(rank_).advanced < timeout) return std::nullopt;
     if (seen[static_cast<std::size_t>(at_rank)])
       return Blamed{peer, fmt::format("waits for others that wait for it, for {:.0f} s",
                                       seconds(now - at(peer).advanced))};

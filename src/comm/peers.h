@@ -35,6 +35,7 @@ class Peers {
   const Peer& at(int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
 
   void hear(int rank, Time now) { at(rank).heard = now; }
+  // Also of this rank itself, before it blames another.
   void beat(int rank, std::int64_t progress, int waits_for, Time now);
   // This process did nothing for so long (it was stopped itself): the others are not to blame.
   void forgive(Clock::duration gap);

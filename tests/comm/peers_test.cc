@@ -55,6 +55,18 @@ TEST(Peers, WhatASilentRankSaidLastIsNoCircle) {
             std::string::npos);
 }
 
+// Rank 1 has waited for long, and rank 0 has just sent it something and waits for the answer.
+TEST(Peers, WhoHasJustBegunToWaitIsInNoCircle) {
+  Peers peers(0, 2, kStart);
+  peers.beat(0, 7, -1, kStart);
+  peers.beat(1, 5, 0, kStart);
+  peers.beat(0, 8, 1, kStart + seconds(20));
+  peers.hear(1, kStart + seconds(20));
+  EXPECT_FALSE(peers.blame(1, seconds(10), kStart + seconds(20)).has_value());
+  peers.hear(1, kStart + seconds(30));
+  EXPECT_TRUE(peers.blame(1, seconds(10), kStart + seconds(30)).has_value());
+}
+
 TEST(Peers, ForgivesTheTimeInWhichItWasStoppedItself) {
   Peers peers(0, 2, kStart);
   EXPECT_TRUE(peers.blame(1, seconds(10), kStart + seconds(50)).has_value());
