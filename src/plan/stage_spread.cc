@@ -50,7 +50,7 @@ std::vector<std::int64_t> spread_costs(const std::vector<double>& layers, double
   // even.
   struct Spread {
     double slowest = std::numeric_limits<double>::infinity(), squares = slowest;
-    auto operator<=>(const Spread&) const = default;
+    auto operator<=>(const Spread&) const = default;  // NOLINT(modernize-use-nullptr)
   };
   const auto with = [](double cost, const Spread& rest) {
     return Spread{std::max(cost, rest.slowest), cost * cost + rest.squares};
