@@ -91,8 +91,12 @@ std::string table(const Evaluation& evaluation) {
   return text;
 }
 
-OrderedJson report(const Evaluation& evaluation, double seconds, const NumericsRecord& numerics) {
+OrderedJson report(const Options& o, const Evaluation& evaluation, double seconds,
+                   const NumericsRecord& numerics) {
   OrderedJson json = to_json(evaluation);
+  json["model"] = o.model;
+  json["adapter"] = o.adapter.empty() ? OrderedJson() : OrderedJson(o.adapter);
+  json["tokens"] = o.tokens.file;
   json["documents"] = OrderedJson::array();
   for (const DocumentResult& d : evaluation.documents())
     json["documents"].push_back({{"tokens", d.tokens},
@@ -150,7 +154,7 @@ int eval(const Options& o) {
     seconds += result.seconds.forward;
     evaluation.add(sample, engine.runner().losses(), engine.runner().correct());
   }
-  return print_output(o.json ? dump_json(report(evaluation, seconds, numerics)) + "\n"
+  return print_output(o.json ? dump_json(report(o, evaluation, seconds, numerics)) + "\n"
                              : table(evaluation));
 }
 

@@ -50,6 +50,9 @@ TEST_F(Eval, GivesTheLossesOfTheTrainingStep) {
     // Sums of the same numbers in the same order: equal to the last digit.
     EXPECT_EQ(whole["loss"].get<double>(), sum(losses(how)) / 499);
     EXPECT_EQ(whole["documents"].size(), 1u);
+    EXPECT_EQ(whole["model"], "model");
+    EXPECT_EQ(whole["tokens"], "tokens.bin");
+    EXPECT_TRUE(whole.at("adapter").is_null());
   }
 }
 
