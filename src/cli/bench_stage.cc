@@ -45,9 +45,11 @@ StageParts stage_of(const StepBenchOptions& o, const ModelConfig& config,
   if (o.stages > config.layers)
     throw Error(fmt::format("--stages is {}, but there are {} layers", o.stages, config.layers),
                 "a stage has at least one layer");
+  if (o.stages == 1 && o.stage > 0)
+    throw Error("--stage without --stages", "add --stages 4, for instance");
   if (o.stage >= o.stages)
     throw Error(fmt::format("--stage is {}, but there are {} stages", o.stage, o.stages),
-                fmt::format("give 0 to {}, and --stages", o.stages - 1));
+                fmt::format("give 0 to {}", o.stages - 1));
   if (o.stages > 1 && config.tied_embeddings)
     throw Error(fmt::format("--stages {}: {} uses its embedding as its head, and the two are in "
                             "different stages",

@@ -128,10 +128,15 @@ void log_figures(const StepBenchOptions& o, Engine& engine, const StepBenchResul
   const StepSeconds& seconds = best.result.seconds;
   const StepMemory& m = engine.memory();
   const auto bytes = [](std::int64_t b) { return format_bytes(static_cast<double>(b)); };
+  const std::int64_t first = engine.runner().plan().schedule.stage.first_layer;
+  const std::string stage = o.stages == 1
+                                ? ""
+                                : fmt::format(", stage {} of {} (layers {} to {}),", o.stage,
+                                              o.stages, first, first + engine.config().layers - 1);
   log_info(
-      "{} {} tokens, {}: {:.2f} s (forward {:.2f}, recompute {:.2f}, backward {:.2f}), {:.0f} "
+      "{}{} {} tokens, {}: {:.2f} s (forward {:.2f}, recompute {:.2f}, backward {:.2f}), {:.0f} "
       "tokens/s, {:.3f} model TFLOP/s, {:.3f} with recompute",
-      o.preset, best.context, o.attention, best.total, seconds.forward, seconds.recompute,
+      o.preset, stage, best.context, o.attention, best.total, seconds.forward, seconds.recompute,
       seconds.backward, static_cast<double>(best.context) / best.total, rates.model_tflops,
       rates.hardware_tflops);
   log_info(

@@ -30,7 +30,7 @@ StageParts stage_parts(const ModelConfig& config, const std::vector<ParameterSpe
   parts.numerics.sparse.budgets = part(numerics.sparse.budgets, first, end);
   for (const ParameterSpec& spec : parameters) {
     LS_CHECK(!spec.place.is_head_too || end - first == config.layers,
-             "{} is the head too, and stages {} to {} have one of them", spec.name, first, end);
+             "{} is the head too, and layers {} to {} are not all", spec.name, first, end);
     if (!belongs(spec, parts.stage, end)) continue;
     parts.parameters.push_back(spec);
     if (spec.place.layer >= 0) parts.parameters.back().place.layer -= first;

@@ -124,24 +124,4 @@ __device__ __forceinline__ void barrier_wait() {
   asm volatile("bar.sync %0, %1;\n" ::"n"(kBarrier), "n"(kThreads) : "memory");
 }
 
-// Barriers in shared memory (8 bytes) that warps of a block arrive at and wait for at different
-// times. A phase ends when `arrivals` threads have arrived; phases are counted from 0.
-__device__ __forceinline__ void shared_barrier_init(std::uint32_t barrier, int arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(barrier), "r"(arrivals)
-               : "memory");
-}
-// What this thread wrote before is visible to threads that have waited.
-__device__ __forceinline__ void shared_barrier_arrive(std::uint32_t barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(barrier) : "memory");
-}
-// Until phase `phase` has ended; the phase before has.
-__device__ __forceinline__ void shared_barrier_wait(std::uint32_t barrier, int phase) {
-  asm volatile(
-      "{\n.reg .pred ended;\nagain:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 ended, [%0], %1;\n"
-      "@ended bra done;\nbra again;\ndone:\n}\n" ::"r"(barrier),
-      "r"(phase & 1)
-      : "memory");
-}
-
 }  // namespace longstride::ops::cuda

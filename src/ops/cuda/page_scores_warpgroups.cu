@@ -88,16 +88,11 @@ class TileQueue {
 // Registers of the warpgroup that copies go to those that compute: 640 threads begin with 96 each.
 template <class Tiles>
 __device__ __forceinline__ void give_registers() {
-  if constexpr (Tiles::kGroups == 4) asm volatile("setmaxnreg.dec.sync.aligned.u32 32;\n");
+  if constexpr (Tiles::kGroups == 4) shrink_registers<32>();
 }
 template <class Tiles>
 __device__ __forceinline__ void take_registers() {
-  if constexpr (Tiles::kGroups == 4) asm volatile("setmaxnreg.inc.sync.aligned.u32 112;\n");
-}
-
-// Barrier of the warps of a warpgroup that computes.
-__device__ __forceinline__ void warpgroup_barrier(int warp) {
-  asm volatile("bar.sync %0, %1;\n" ::"r"(1 + warp / 4), "n"(kWarpgroupThreads) : "memory");
+  if constexpr (Tiles::kGroups == 4) grow_registers<112>();
 }
 
 // The rows that this warp has begun to copy are there, and those of its warpgroup's other warps.
