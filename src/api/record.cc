@@ -35,8 +35,9 @@ StepRecord make_record(const StepReport& report, const RunPlan& plan) {
   record.peak_rss = peak_resident_bytes();
   const SparseFlops sparse{plan.numerics.sparse.budgets, plan.numerics.chunk_tokens,
                            plan.numerics.page_tokens};
-  set_rates(record, flops_of(plan.model.config, sparse, report.document_lengths),
-            peak_flops_per_s(plan.numerics.device));
+  std::optional<double> peak = peak_flops_per_s(plan.numerics.device);
+  if (peak) *peak *= static_cast<double>(report.ranks);
+  set_rates(record, flops_of(plan.model.config, sparse, report.document_lengths), peak);
   return record;
 }
 

@@ -64,7 +64,7 @@ void refuse_several_ranks(const CLI::App& app) {
     at = at->get_subcommands().front();
     command += (command.empty() ? "" : " ") + at->get_name();
   }
-  if (command == "bench link") return;
+  if (command == "bench link" || command == "train") return;
   const std::string message =
       fmt::format("{} has started {} processes of longstride {}, which runs in one",
                   launch.started_by, launch.size, command);

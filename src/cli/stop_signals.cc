@@ -11,12 +11,13 @@ namespace longstride::cli {
 namespace {
 
 std::atomic<int> first_signal{0};
-std::atomic<bool> again{false}, saving_now{false};
+std::atomic<bool> again{false}, saving_now{false}, quiet{false};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free,
               "a signal handler takes no locks");
 
 // printf is not async-signal-safe.
 void say(std::string_view text) {
+  if (quiet) return;
   if (::write(STDERR_FILENO, text.data(), text.size()) < 0) return;  // stderr is closed
 }
 
@@ -40,15 +41,16 @@ void handle(int signal) {
 
 }  // namespace
 
-StopSignals::StopSignals() {
+StopSignals::StopSignals(bool says) {
+  quiet = !says;
   first_signal = 0;
   again = saving_now = false;
   struct sigaction action {};
   action.sa_handler = handle;
   sigemptyset(&action.sa_mask);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&action.sa_mask, signal);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) sigaddset(&action.sa_mask, signal);
   action.sa_flags = SA_RESTART;
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
     struct sigaction before {};
     sigaction(signal, nullptr, &before);
     if (before.sa_handler == SIG_IGN) continue;

@@ -1,4 +1,4 @@
-// Signals that stop a run (INT, TERM, HUP). The first one requests a stop and a save, and
+// Signals that stop a run (INT, TERM, HUP, USR1). The first one requests a stop and a save, and
 // acknowledges that at once; the next one ends the process without saving, but after a save in
 // progress.
 #pragma once
@@ -12,7 +12,8 @@ namespace longstride::cli {
 // static functions may be called from any thread.
 class StopSignals {
  public:
-  StopSignals();
+  // `says`: to the user, that a signal has come; of several processes one does.
+  explicit StopSignals(bool says = true);
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
   ~StopSignals();

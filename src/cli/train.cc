@@ -11,11 +11,11 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/sizes.h"
-#include "base/thread_pool.h"
 #include "cli/commands.h"
 #include "cli/config_words.h"
 #include "cli/run_sinks.h"
 #include "cli/stop_signals.h"
+#include "cli/train_ranks.h"
 #include "plan/this_machine.h"
 #include "train/data_check.h"
 #include "train/describe_plan.h"
@@ -64,8 +64,8 @@ void tell_beginning(const Trainer& trainer, const Options& options) {
     log_info("no checkpoint in {}: the run begins", config.checkpoint.directory.string());
 }
 
-int stopped(const Trainer& trainer) {
-  const int signal = StopSignals::received();
+int stopped(const Trainer& trainer, bool several) {
+  const int signal = several ? trainer.stop_signal() : StopSignals::received();
   if (trainer.completed_steps() == 0)
     log_info("stopped by signal {} before the first update: there is nothing to save", signal);
   else if (trainer.saved_step() < trainer.completed_steps())
@@ -82,13 +82,27 @@ struct Planning {
   std::optional<double> step_seconds;  // predicted
 };
 
+// What ranks other than the first do: they compute, and tell nobody.
+int run_quietly(RunPlan planned, Device& device, RunControl control, comm::MessageLink& link) {
+  SaveSink saves;
+  Trainer trainer(std::move(planned), device, {&saves}, &link);
+  if (!trainer.run(control)) return stopped(trainer, true);
+  return 0;
+}
+
 int run_training(const Options& options, RunPlan planned, Device& device, const Planning& planning,
-                 std::optional<Tracer>& tracer) {
-  const StopSignals signals;
+                 std::optional<Tracer>& tracer, comm::MessageLink* link) {
+  const StopSignals signals(link == nullptr || link->rank() == 0);
+  RunControl control;
+  control.should_stop = [] { return StopSignals::received() != 0; };
+  control.stop_signal = StopSignals::received;
+  control.leave_unsaved = StopSignals::wants_to_leave;
+  if (link != nullptr && link->rank() != 0)
+    return run_quietly(std::move(planned), device, control, *link);
   ConsoleSink console;
   SaveSink saves;
   DataScan scan(planned);
-  Trainer trainer(std::move(planned), device, {&console, &saves});
+  Trainer trainer(std::move(planned), device, {&console, &saves}, link);
   const std::int64_t begin_step = trainer.completed_steps(),
                      steps = trainer.plan().config.training.steps;
   tell_beginning(trainer, options);
@@ -106,31 +120,40 @@ int run_training(const Options& options, RunPlan planned, Device& device, const 
   PlannedSink planned_and_measured(device, planning.step_seconds, trainer.plan().needs.total());
   trainer.add_sink(planned_and_measured);
 
-  RunControl control;
-  control.should_stop = [] { return StopSignals::received() != 0; };
-  control.leave_unsaved = StopSignals::wants_to_leave;
   control.before_first_update = [&] { scan.wait(control.should_stop); };
-  if (!trainer.run(control)) return stopped(trainer);
+  if (!trainer.run(control)) return stopped(trainer, link != nullptr);
   planned_and_measured.finish();
   return 0;
 }
 
-int train(Options options, const std::vector<std::string>& extras) {
+// Logs which layers each process has.
+void tell_stages(const RunPlan& plan, comm::MessageLink& link) {
+  for (int rank = 0; rank < link.size(); ++rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    log_info("rank {} on {}: layers {} to {}", rank, link.host(rank), plan.cuts[at],
+             plan.cuts[at + 1] - 1);
+  }
+}
+
+int train_as(const Options& options, const TrainConfig& config, comm::MessageLink* link) {
+  if (link != nullptr && !options.trace.empty())
+    throw Error("--trace is for one process", "leave it out, or start one process");
   std::optional<Tracer> tracer;
   if (!options.trace.empty()) tracer.emplace(options.trace);
-  ConfigWords words = words_of(extras);
-  options.title = "train " + words.config;
-  if (!options.device.empty()) words.overrides.push_back("device.name=" + options.device);
   const auto begin = std::chrono::steady_clock::now();
-  const TrainConfig config = load_train_config(words.config, words.overrides);
-  if (config.device.threads > 0) set_thread_count(static_cast<int>(config.device.threads));
-  const std::unique_ptr<Device> device = make_device(config.device.name);
-  RunPlan plan = plan_run(config, *device,
-                          find_resume_point(config.checkpoint.directory, options.resume_choice()));
-  const MachineRates rates = rates_of_this_machine(*device);
-  const std::optional<double> step_seconds = predict_training_step(plan, rates);
+  const RankDevice rank = open_rank_device(config, link);
+  Device& device = *rank.device;
+  RunPlan plan = plan_run(
+      config, device,
+      find_resume_point_together(config.checkpoint.directory, options.resume_choice(), link),
+      rank.place);
+  const MachineRates rates = rates_of_this_machine(device);
+  // Of a stage alone it would mean little.
+  const std::optional<double> step_seconds =
+      link == nullptr ? predict_training_step(plan, rates) : std::nullopt;
   std::optional<PredictedStep> predicted;
   if (step_seconds) predicted = {*step_seconds, !rates.measured};
+  if (link != nullptr) tell_stages(plan, *link);
   if (options.dry_run) {
     const CorpusFacts facts = scan_data(plan);
     log_text(describe(plan, facts, predicted));
@@ -139,13 +162,24 @@ int train(Options options, const std::vector<std::string>& extras) {
     log_text(summarize(plan, predicted));
   }
   check_fits(plan);
-  check_outputs(plan);
+  if (link == nullptr || link->rank() == 0) check_outputs(plan);
   if (options.dry_run) {
     log_info("dry run: everything checks out, nothing was written");
     return 0;
   }
-  return run_training(options, std::move(plan), *device, {seconds_since(begin), step_seconds},
-                      tracer);
+  check_all_see(config.checkpoint.directory, link);
+  return run_training(options, std::move(plan), device, {seconds_since(begin), step_seconds},
+                      tracer, link);
+}
+
+int train(Options options, const std::vector<std::string>& extras) {
+  ConfigWords words = words_of(extras);
+  options.title = "train " + words.config;
+  if (!options.device.empty()) words.overrides.push_back("device.name=" + options.device);
+  return run_train([&] { return load_train_config(words.config, words.overrides); },
+                   [&](const TrainConfig& config, comm::MessageLink* link) {
+                     return train_as(options, config, link);
+                   });
 }
 
 }  // namespace

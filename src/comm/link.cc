@@ -31,12 +31,17 @@ const char* name_of(Traffic traffic) {
       return "broadcast";
     case Traffic::kBarrier:
       return "barrier";
+    case Traffic::kControl:
+      return "control";
   }
   return "unknown";
 }
 
 std::int64_t ByteCounters::all_sent() const {
   return std::accumulate(sent.begin(), sent.end(), std::int64_t{0});
+}
+std::int64_t ByteCounters::tensors_sent() const {
+  return all_sent() - sent[static_cast<std::size_t>(Traffic::kControl)];
 }
 std::int64_t ByteCounters::all_received() const {
   return std::accumulate(received.begin(), received.end(), std::int64_t{0});

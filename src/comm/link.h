@@ -73,8 +73,16 @@ struct Ticket {
   std::uint64_t number = 0;
 };
 
-enum class Traffic : std::uint8_t { kMessage, kAllToAll, kAllGather, kBroadcast, kBarrier };
-constexpr int kTraffics = 5;
+// kControl: what ranks agree on, of a few bytes (comm/control.h).
+enum class Traffic : std::uint8_t {
+  kMessage,
+  kAllToAll,
+  kAllGather,
+  kBroadcast,
+  kBarrier,
+  kControl
+};
+constexpr int kTraffics = 6;
 const char* name_of(Traffic traffic);
 
 // Since the link was made. Bytes are those of buffers, without headers and beats; what a rank sends
@@ -83,6 +91,7 @@ struct ByteCounters {
   std::array<std::int64_t, kTraffics> sent{}, received{};
   double seconds_waited = 0;  // by the calling thread
   std::int64_t all_sent() const;
+  std::int64_t tensors_sent() const;  // all but what ranks agree on
   std::int64_t all_received() const;
 };
 

@@ -118,14 +118,6 @@ void MessageLink::progressed() {
   ++progress_;
 }
 
-int MessageLink::agree_to_stop(int signal) {
-  std::vector<int> signals(static_cast<std::size_t>(size_));
-  std::vector<ReceiveBuffer> from;
-  for (int& one : signals) from.push_back(receive_buffer(one));
-  all_gather(send_buffer(signal), from);
-  return *std::max_element(signals.begin(), signals.end());
-}
-
 bool MessageLink::fail(const std::string& message, int status) noexcept {
   try {
     std::unique_lock lock(mutex_);

@@ -56,8 +56,6 @@ class MessageLink final : public Link {
   // The caller has done a piece of its work. To be called more often than once in the timeout;
   // every message counts as well. Throws if another rank has failed, like any call.
   void progressed();
-  // All ranks call it at the same point of their work, with a signal or 0. All get the largest.
-  int agree_to_stop(int signal);
   // This rank has failed: `message` and the exit `status` go to all others, whose calls throw
   // RankFailed. Returns whether this rank is to tell the user: of several that fail, one tells.
   // Never throws.

@@ -137,11 +137,14 @@ class Device {
 };
 
 std::unique_ptr<Device> make_cpu_device();
-// Throws Error if this build or this machine has no CUDA.
-std::unique_ptr<Device> make_cuda_device();
+// Throws Error if this build or this machine has no CUDA. `index`: of the GPU, from 0. One process
+// uses one GPU.
+std::unique_ptr<Device> make_cuda_device(int index = 0);
 bool cuda_is_available();
-// `name` is "cpu", "cuda" or "auto" (cuda if available).
-std::unique_ptr<Device> make_device(const std::string& name);
+// 0 without CUDA.
+int cuda_device_count();
+// `name` is "cpu", "cuda" or "auto" (cuda if available); `index` is that of the GPU.
+std::unique_ptr<Device> make_device(const std::string& name, int index = 0);
 // Runs nothing and allocates nothing: for recording passes of code that will run on `runs_on`, and
 // for plans of a machine that is not here.
 Device& shapes_device(DeviceKind runs_on);

@@ -22,12 +22,12 @@ ResultFence Device::fetch_result(void* host, const void* device, std::int64_t by
 
 bool cuda_is_available() { return why_no_cuda().empty(); }
 
-std::unique_ptr<Device> make_device(const std::string& name) {
+std::unique_ptr<Device> make_device(const std::string& name, int index) {
   if (name == "cpu") return make_cpu_device();
-  if (name == "cuda") return make_cuda_device();
+  if (name == "cuda") return make_cuda_device(index);
   if (name == "auto") {
     const std::string obstacle = why_no_cuda();
-    if (obstacle.empty()) return make_cuda_device();
+    if (obstacle.empty()) return make_cuda_device(index);
     static std::once_flag said;
     std::call_once(said, [&] { log_info("device auto is the CPU: {}", obstacle); });
     return make_cpu_device();

@@ -220,7 +220,8 @@ void initialize_adapters(ParameterSet& weights, std::uint64_t seed) {
     if (!spec.adapter || !spec.name.ends_with(".lora_A.weight")) continue;
     // As torch's kaiming_uniform_ with a = sqrt(5).
     const double bound = 1.0 / std::sqrt(static_cast<double>(spec.shape[1]));
-    Random random(seed, (kStream << 32) | static_cast<std::uint64_t>(i));
+    Random random(seed,
+                  (kStream << 32) | static_cast<std::uint64_t>(number_of(weights.specs(), i)));
     std::vector<float> values(static_cast<std::size_t>(spec.shape.elements()));
     for (float& v : values) v = static_cast<float>((2 * random.uniform() - 1) * bound);
     bytes.resize(values.size() * sizeof(float));

@@ -39,16 +39,17 @@ View plain_view(const View& view, WeightQuantizer& quantizer) {
   return is_block_format(view.dtype()) ? quantizer.temporary(DType::kF32, view.shape()) : view;
 }
 
-// `numbers`: of the parameters in the whole model; empty: those of the set.
+// `number` is called with a parameter's place in the set: its number in the whole model.
+template <class NumberOf>
 void draw(ParameterSet& parameters, const ModelConfig& config, std::uint64_t seed,
-          std::span<const std::int64_t> numbers) {
+          const NumberOf& number) {
   std::vector<std::byte> staging;
   WeightQuantizer quantizer(parameters.device());
   for (std::int64_t i = 0; i < parameters.size(); ++i) {
     const ParameterSpec& spec = parameters.specs()[static_cast<std::size_t>(i)];
     if (!is_plain(spec)) continue;
     const View view = plain_view(parameters.view(i), quantizer);
-    const std::int64_t p = numbers.empty() ? i : numbers[static_cast<std::size_t>(i)];
+    const std::int64_t p = number(i);
     const std::int64_t elements = view.elements(), width = size_of(view.dtype());
     const std::int64_t pieces = (elements + kPiece - 1) / kPiece;
     for (std::int64_t first = 0; first < pieces; first += kPiecesAtOnce) {
@@ -102,9 +103,11 @@ void repeat(ParameterSet& parameters, const ModelConfig& config, std::uint64_t s
 void initialize_random(ParameterSet& parameters, const ModelConfig& config, std::uint64_t seed) {
   if (parameters.data() == nullptr) return;  // on the shapes device
   check_range(config);
-  draw(parameters, config, seed, {});
+  const auto number = [&](std::int64_t i) { return number_of(parameters.specs(), i); };
+  draw(parameters, config, seed, number);
   fill_folded(parameters, [&](ParameterSet& plain, std::span<const std::int64_t> numbers) {
-    draw(plain, config, seed, numbers);
+    draw(plain, config, seed,
+         [&](std::int64_t i) { return number(numbers[static_cast<std::size_t>(i)]); });
   });
 }
 

@@ -133,12 +133,11 @@ std::vector<ParameterSpec> ModelDirectory::specs() const {
 
 void ModelDirectory::load(ParameterSet& parameters) const {
   const std::vector<ParameterSpec> specs = parameter_specs(config_);
-  LS_CHECK(std::ssize(specs) <= parameters.size(), "{} parameters for {}", parameters.size(),
-           specs.size());
-  for (std::size_t i = 0; i < parameters.specs().size(); ++i) {
-    const ParameterSpec& to = parameters.specs()[i];
-    if (i < specs.size())
-      LS_CHECK(specs[i].name == to.name && specs[i].shape == to.shape, "{} {}", to.name,
+  for (std::int64_t i = 0; i < parameters.size(); ++i) {
+    const ParameterSpec& to = parameters.specs()[static_cast<std::size_t>(i)];
+    const auto number = static_cast<std::size_t>(number_of(parameters.specs(), i));
+    if (number < specs.size())
+      LS_CHECK(specs[number].name == to.name && specs[number].shape == to.shape, "{} {}", to.name,
                to.shape.to_string());
     else  // adapters come last
       LS_CHECK(to.adapter || to.derived || !to.source.empty(), "{} is not in the directory",

@@ -31,8 +31,8 @@ class ModelDirectory {
   const SafetensorsReader& reader() const { return reader_; }
   // The model's parameters, each in the type of its tensor; quantized ones are not trained.
   std::vector<ParameterSpec> specs() const;
-  // Copies all weights into `parameters` (made for this config, each of a type that load_weights
-  // accepts), on its device. Refuses NaN and infinity, naming tensor and index.
+  // Copies the weights of `parameters` (made for this config, or of a stage of it, each of a type
+  // that load_weights accepts), on its device. Refuses NaN and infinity, naming tensor and index.
   void load(ParameterSet& parameters) const;
 
  private:
@@ -60,6 +60,13 @@ std::vector<WrittenFile> write_model_directory(const std::filesystem::path& dire
                                                const TensorsToWrite& weights,
                                                std::span<const SideFile> side_files = {},
                                                std::int64_t max_shard_bytes = kDefaultShardBytes);
+// All of it but the weights, whose names and types decide what config.json says.
+std::vector<WrittenFile> write_beside_weights(const std::filesystem::path& directory,
+                                              const ModelConfig& config,
+                                              const TensorsToWrite& weights,
+                                              std::span<const SideFile> side_files);
+// The source of `tensors`, which refuses weights that are not finite. Both must outlive it.
+TensorSource finite_weights(const TensorsToWrite& weights);
 std::vector<WrittenFile> write_model_directory(const std::filesystem::path& directory,
                                                const ModelConfig& config,
                                                const ParameterSet& parameters,

@@ -85,6 +85,8 @@ struct ParameterSpec {
   std::optional<FilePart> part = {};  // absent: the file's tensor of that name, whole
   std::string source = {};  // the file's tensor that it begins as, if the model has none of its own
   ParameterPlace place = {};
+  // In the list of the whole model, where this one is in the list of a stage; -1: the same.
+  std::int64_t number = -1;
 
   // The name of its tensor in the files: what users see, and globs match.
   const std::string& file_name() const { return part ? part->tensor : name; }
@@ -95,6 +97,12 @@ struct ParameterSpec {
     return stored;
   }
 };
+
+// Of parameter `i` of a list, in the list of the whole model: random numbers depend on it.
+inline std::int64_t number_of(const std::vector<ParameterSpec>& specs, std::int64_t i) {
+  const std::int64_t number = specs[static_cast<std::size_t>(i)].number;
+  return number >= 0 ? number : i;
+}
 
 // All parameters of a model in one type, all trainable. In the order of the forward pass:
 // embedding, layers, final norm, head (absent if tied). Checkpoints and random initialization rely

@@ -46,6 +46,15 @@ SafetensorsReader SafetensorsReader::open_file(const std::filesystem::path& path
   return reader;
 }
 
+SafetensorsReader SafetensorsReader::open_files(const std::vector<std::filesystem::path>& paths) {
+  SafetensorsReader reader;
+  for (const std::filesystem::path& path : paths) {
+    if (reader.where_.empty()) reader.where_ = path.parent_path().string();
+    reader.add_file(path);
+  }
+  return reader;
+}
+
 SafetensorsReader SafetensorsReader::open_model(const std::filesystem::path& directory) {
   SafetensorsReader reader;
   reader.where_ = directory.string();

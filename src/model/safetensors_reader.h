@@ -20,6 +20,8 @@ class SafetensorsReader {
  public:
   // One file.
   static SafetensorsReader open_file(const std::filesystem::path& path);
+  // Several files that have no tensor in common.
+  static SafetensorsReader open_files(const std::vector<std::filesystem::path>& paths);
   // A model directory: model.safetensors, or the shards of model.safetensors.index.json.
   static SafetensorsReader open_model(const std::filesystem::path& directory);
 

@@ -93,19 +93,6 @@ std::vector<Indices> cut_into_shards(const std::vector<TensorToWrite>& tensors, 
   return shards;
 }
 
-WrittenFile write_index(const std::filesystem::path& path,
-                        const std::vector<TensorToWrite>& tensors,
-                        const std::map<std::string, std::string>& files) {
-  std::int64_t total = 0;
-  for (const TensorToWrite& t : tensors) total += bytes_of(t);
-  const OrderedJson index = {{"metadata", {{"total_size", total}}}, {"weight_map", files}};
-  FileWriter writer(path);
-  writer.write(dump_json(index, 2) + "\n");
-  writer.finish();
-  return {path.filename().string(), static_cast<std::int64_t>(writer.bytes_written()),
-          writer.checksum()};
-}
-
 }  // namespace
 
 WrittenFile write_safetensors_file(const std::filesystem::path& path,
@@ -113,6 +100,27 @@ WrittenFile write_safetensors_file(const std::filesystem::path& path,
                                    const TensorSource& source,
                                    const std::map<std::string, std::string>& metadata) {
   return write_members(path, tensors, all_of(tensors), source, metadata);
+}
+
+WrittenFile write_safetensors_part(const std::filesystem::path& path,
+                                   const std::vector<TensorToWrite>& tensors,
+                                   const std::vector<std::int64_t>& indices,
+                                   const TensorSource& source) {
+  return write_members(path, tensors, indices, source, {{"format", "pt"}});
+}
+
+WrittenFile write_safetensors_index(const std::filesystem::path& directory,
+                                    const std::vector<TensorToWrite>& tensors,
+                                    const std::map<std::string, std::string>& files) {
+  std::int64_t total = 0;
+  for (const TensorToWrite& t : tensors) total += bytes_of(t);
+  const OrderedJson index = {{"metadata", {{"total_size", total}}}, {"weight_map", files}};
+  const std::filesystem::path path = directory / "model.safetensors.index.json";
+  FileWriter writer(path);
+  writer.write(dump_json(index, 2) + "\n");
+  writer.finish();
+  return {path.filename().string(), static_cast<std::int64_t>(writer.bytes_written()),
+          writer.checksum()};
 }
 
 std::vector<WrittenFile> write_safetensors_model(const std::filesystem::path& directory,
@@ -134,7 +142,7 @@ std::vector<WrittenFile> write_safetensors_model(const std::filesystem::path& di
     }
     written.push_back(write_members(directory / name, tensors, shards[s], source, metadata));
   }
-  written.push_back(write_index(directory / "model.safetensors.index.json", tensors, files));
+  written.push_back(write_safetensors_index(directory, tensors, files));
   return written;
 }
 

@@ -42,6 +42,16 @@ WrittenFile write_safetensors_file(const std::filesystem::path& path,
                                    const std::map<std::string, std::string>& metadata = {
                                        {"format", "pt"}});
 
+// The same with some of the tensors, by their indices.
+WrittenFile write_safetensors_part(const std::filesystem::path& path,
+                                   const std::vector<TensorToWrite>& tensors,
+                                   const std::vector<std::int64_t>& indices,
+                                   const TensorSource& source);
+// model.safetensors.index.json: which file, by name, holds a tensor.
+WrittenFile write_safetensors_index(const std::filesystem::path& directory,
+                                    const std::vector<TensorToWrite>& tensors,
+                                    const std::map<std::string, std::string>& files);
+
 inline constexpr std::int64_t kDefaultShardBytes = 5'000'000'000;
 
 // model.safetensors if all fits in `max_shard_bytes`; else model-0000x-of-0000y.safetensors and

@@ -14,7 +14,7 @@ namespace longstride {
 struct StageParts {
   Stage stage;
   ModelConfig config;                     // of its layers, counted from 0
-  std::vector<ParameterSpec> parameters;  // by the model's names and in its order
+  std::vector<ParameterSpec> parameters;  // by the model's names, in its order and numbered by it
   NumericsRecord numerics;
 };
 

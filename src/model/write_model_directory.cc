@@ -90,11 +90,8 @@ void check_finite(std::span<const std::byte> values, DType dtype, const std::str
       "optimizer.learning_rate");
 }
 
-std::vector<WrittenFile> write_model_directory(const fs::path& directory, const ModelConfig& config,
-                                               const TensorsToWrite& weights,
-                                               std::span<const SideFile> side_files,
-                                               std::int64_t max_shard_bytes) {
-  const TensorSource checked = [&](std::int64_t i, const ByteSink& sink) {
+TensorSource finite_weights(const TensorsToWrite& weights) {
+  return [&weights](std::int64_t i, const ByteSink& sink) {
     const TensorToWrite& tensor = weights.tensors[static_cast<std::size_t>(i)];
     weights.read(i, [&](std::span<const std::byte> bytes) {
       if (is_weight_type(tensor.dtype))  // integers are finite
@@ -102,12 +99,27 @@ std::vector<WrittenFile> write_model_directory(const fs::path& directory, const 
       sink(bytes);
     });
   };
-  std::vector<WrittenFile> written =
-      write_safetensors_model(directory, weights.tensors, checked, max_shard_bytes);
-  written.push_back(write_json(directory / "config.json", config_json(config, weights)));
+}
+
+std::vector<WrittenFile> write_beside_weights(const fs::path& directory, const ModelConfig& config,
+                                              const TensorsToWrite& weights,
+                                              std::span<const SideFile> side_files) {
+  std::vector<WrittenFile> written = {
+      write_json(directory / "config.json", config_json(config, weights))};
   for (const SideFile& file : side_files) write_side_file(directory, file, written);
   if (std::ranges::find(side_files, kGenerationConfig, &SideFile::name) == side_files.end())
     written.push_back(write_json(directory / kGenerationConfig, generation_json(config)));
+  return written;
+}
+
+std::vector<WrittenFile> write_model_directory(const fs::path& directory, const ModelConfig& config,
+                                               const TensorsToWrite& weights,
+                                               std::span<const SideFile> side_files,
+                                               std::int64_t max_shard_bytes) {
+  std::vector<WrittenFile> written =
+      write_safetensors_model(directory, weights.tensors, finite_weights(weights), max_shard_bytes);
+  for (WrittenFile& file : write_beside_weights(directory, config, weights, side_files))
+    written.push_back(std::move(file));
   return written;
 }
 

@@ -123,6 +123,11 @@ OrderedJson record_to_json(const StepRecord& r) {
     out["union_pages_most"] = r.selection.most;
     out["selected_page_reuse"] = finite(r.selection.reuse());
   }
+  if (r.ranks > 1) {
+    out["ranks"] = r.ranks;
+    out["bytes_sent"] = r.bytes_sent;
+    out["seconds_waiting"] = finite(r.seconds_waiting);
+  }
   out["bytes_limit"] = r.memory_limit > 0 ? OrderedJson(r.memory_limit) : OrderedJson(nullptr);
   out["peak_rss"] = r.peak_rss;
   out["skipped"] = r.skipped;

@@ -158,10 +158,12 @@ StepPlanner::StepPlanner(const Device& runs_on, const ModelConfig& config,
   plan.chunk_tokens = numerics.chunk_tokens;
   plan.page_tokens = numerics.page_tokens;
   plan.trained = trained_parts(parameters, config.layers);
+  if (options.stage.trains_below) plan.trained.first_layer = 0;
   plan.weighted = options.weighted;
   plan.schedule = schedule_options(runs_on, config, numerics, options);
   train_from(plan.trained.first_layer, plan.schedule);
-  if (options.stage.receives) keep_inputs(layout_.chunks(), plan.schedule);
+  if (options.stage.receives && plan.schedule.has_backward())
+    keep_inputs(layout_.chunks(), plan.schedule);
   if (options.forward_only) plan.schedule = plan.schedule.without_backward();
   schedule_ = make_step_schedule(layout_, plan.schedule);
   place_episodes(runs_on, config, parameters, numerics, options);

@@ -139,7 +139,8 @@ OrderedJson schedule_to_json(const ScheduleOptions& s) {
           {"forward_only", s.forward_only},
           {"first_layer", s.stage.first_layer},
           {"receives", s.stage.receives},
-          {"sends", s.stage.sends}};
+          {"sends", s.stage.sends},
+          {"trains_below", s.stage.trains_below}};
 }
 
 ScheduleOptions schedule_from(const Json& json) {
@@ -160,6 +161,7 @@ ScheduleOptions schedule_from(const Json& json) {
   json.at("first_layer").get_to(s.stage.first_layer);
   json.at("receives").get_to(s.stage.receives);
   json.at("sends").get_to(s.stage.sends);
+  json.at("trains_below").get_to(s.stage.trains_below);
   return s;
 }
 

@@ -10,6 +10,7 @@ struct Stage {
   std::int64_t first_layer = 0;  // of the model: layers of a stage are counted from 0
   bool receives = false;         // a stage comes before it: its input is that one's output
   bool sends = false;            // a stage comes after it: there is no head here
+  bool trains_below = false;     // a stage before it is trained, and so gets a gradient
   bool operator==(const Stage&) const = default;
 };
 

@@ -96,6 +96,8 @@ class Builder {
   // Whether the first forward pass of a chunk ends with its losses.
   bool to_losses() const { return options_.forward_only || options_.scores; }
   bool sends() const { return options_.stage.sends; }
+  // Whether anything here or below is trained.
+  bool has_backward() const { return options_.has_backward(); }
   // Whether that pass computes the last layer's output.
   bool to_output() const { return to_losses() || sends(); }
 
@@ -270,6 +272,10 @@ class Builder {
     const auto has_input = [&](std::int64_t layer) {
       return held[static_cast<std::size_t>(layer)].has(Retained::kInput);
     };
+    if (!has_backward()) {
+      add(TaskKind::kEmbed, chunk);
+      return held;
+    }
     std::int64_t lowest = std::min(first_trained(), layers_ - 1);  // that is computed again
     while (lowest > 0 && !has_input(lowest)) --lowest;
     Task& first = add(TaskKind::kEmbed, chunk);
@@ -287,7 +293,7 @@ class Builder {
   }
 
   void backward(std::int64_t chunk, const std::vector<Retention>& held) {
-    add(sends() ? TaskKind::kReceiveGradient : TaskKind::kHead, chunk);
+    if (has_backward()) add(sends() ? TaskKind::kReceiveGradient : TaskKind::kHead, chunk);
     for (std::int64_t layer = layers_ - 1; layer >= first_trained(); --layer) {
       const Retention now = held[static_cast<std::size_t>(layer)];
       if (now != Retention::all())
@@ -309,7 +315,7 @@ class Builder {
       kv_pages_ -= task.freed.size();
     }
     release_below(chunk, first_trained());
-    add(options_.stage.receives ? TaskKind::kSendGradient : TaskKind::kEmbedBackward, chunk);
+    add(options_.stage.trains_below ? TaskKind::kSendGradient : TaskKind::kEmbedBackward, chunk);
   }
 
   // Frees a chunk's pages of the layers below `end`.

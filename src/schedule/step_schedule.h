@@ -139,6 +139,8 @@ struct ScheduleOptions {
   // chunk that is recomputed, on the device or off it.
   Stage stage = {};
 
+  // Whether anything here or in a stage below is trained; the head's pass is one.
+  bool has_backward() const { return !stage.sends || first_trained_layer < std::ssize(windows); }
   // The same sequence without a backward pass.
   ScheduleOptions without_backward() const;
   // With losses first; `chunks` of the longest sequence. Its last ones retain nothing.

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -26,17 +27,6 @@ std::optional<std::int64_t> step_of(const fs::path& path) {
   const auto [end, error] = std::from_chars(name.data() + 5, name.data() + name.size(), step);
   if (error != std::errc() || end != name.data() + name.size()) return std::nullopt;
   return step;
-}
-
-WrittenFile write_optimizer(const fs::path& path, const TensorsToWrite& state) {
-  return write_safetensors_file(path, state.tensors, [&](std::int64_t i, const ByteSink& sink) {
-    const TensorToWrite& tensor = state.tensors[static_cast<std::size_t>(i)];
-    state.read(i, [&](std::span<const std::byte> bytes) {
-      if (is_weight_type(tensor.dtype))  // integers are finite
-        check_finite(bytes, tensor.dtype, tensor.name, "the optimizer's state is");
-      sink(bytes);
-    });
-  });
 }
 
 // PEFT stores a trained embedding twice where it keeps the head tied to it.
@@ -78,23 +68,34 @@ std::vector<WrittenFile> write_weights(const fs::path& directory, const AdapterC
       adapter->tie_weights ? with_tied_head(tensors.weights) : tensors.weights);
 }
 
-fs::path save_checkpoint(const fs::path& root, const CheckpointContents& contents) {
-  make_writable_directory(root);
-  const TrainState& state = contents.state;
-  fs::path target = root / fmt::format("step-{}", state.step);
-  DirectoryWriter writer(target);
-  std::vector<WrittenFile> files = write_weights(writer.path(), contents.adapter, contents.config,
-                                                 contents.tensors, contents.side_files);
-  const fs::path state_directory = writer.path() / kStateDirectory;
+void make_state_directory(const fs::path& directory) {
+  const fs::path state_directory = directory / kStateDirectory;
   // Does not create parents: if they are gone, so are the weights.
   std::error_code failed;
   if (!fs::create_directory(state_directory, failed))
     throw Error(fmt::format("cannot create {}: {}", state_directory.string(), failed.message()),
                 "leave checkpoint.directory alone during a run; earlier saves are untouched");
-  WrittenFile moments = write_optimizer(state_directory / kOptimizerFile, contents.tensors.state);
-  moments.name = fmt::format("{}/{}", kStateDirectory, kOptimizerFile);
-  files.push_back(moments);
+}
 
+WrittenFile write_optimizer_file(const fs::path& directory, const std::string& name,
+                                 const TensorsToWrite& state,
+                                 const std::vector<std::int64_t>& indices) {
+  WrittenFile file = write_safetensors_part(
+      directory / kStateDirectory / name, state.tensors, indices,
+      [&](std::int64_t i, const ByteSink& sink) {
+        const TensorToWrite& tensor = state.tensors[static_cast<std::size_t>(i)];
+        state.read(i, [&](std::span<const std::byte> bytes) {
+          if (is_weight_type(tensor.dtype))  // integers are finite
+            check_finite(bytes, tensor.dtype, tensor.name, "the optimizer's state is");
+          sink(bytes);
+        });
+      });
+  file.name = fmt::format("{}/{}", kStateDirectory, name);
+  return file;
+}
+
+void write_state_file(const fs::path& directory, const TrainState& state,
+                      const std::vector<WrittenFile>& files) {
   OrderedJson json = {{"format", kCheckpointFormat},
                       {"step", state.step},
                       {"updates", state.updates},
@@ -111,14 +112,32 @@ fs::path save_checkpoint(const fs::path& root, const CheckpointContents& content
     json["files"][file.name] = {{"bytes", file.bytes},
                                 {"xxh3", fmt::format("{:016x}", file.checksum)}};
   // The text is followed by its own checksum.
-  FileWriter state_file(state_directory / kStateFile);
+  FileWriter state_file(directory / kStateDirectory / kStateFile);
   state_file.write(dump_json(json, 2) + "\n");
   const std::uint64_t own = state_file.checksum();
   state_file.write(fmt::format("{:016x}\n", own));
   state_file.finish();
-  check_complete(writer.path(), files);
+  check_complete(directory, files);
+}
+
+fs::path save_checkpoint(const fs::path& root, const CheckpointContents& contents) {
+  make_writable_directory(root);
+  fs::path target = checkpoint_path(root, contents.state.step);
+  DirectoryWriter writer(target);
+  std::vector<WrittenFile> files = write_weights(writer.path(), contents.adapter, contents.config,
+                                                 contents.tensors, contents.side_files);
+  make_state_directory(writer.path());
+  const TensorsToWrite& state = contents.tensors.state;
+  std::vector<std::int64_t> all(state.tensors.size());
+  std::iota(all.begin(), all.end(), std::int64_t{0});
+  files.push_back(write_optimizer_file(writer.path(), kOptimizerFile, state, all));
+  write_state_file(writer.path(), contents.state, files);
   writer.commit();
   return target;
+}
+
+fs::path checkpoint_path(const fs::path& root, std::int64_t step) {
+  return root / fmt::format("step-{}", step);
 }
 
 void remove_old_checkpoints(const fs::path& root, std::int64_t step, std::int64_t keep) {
@@ -196,18 +215,34 @@ TrainState read_checkpoint_state(const fs::path& directory) {
   return saved.state;
 }
 
+namespace {
+
+// One, or one for every layer.
+std::vector<fs::path> optimizer_files(const fs::path& directory) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("optimizer") && name.ends_with(".safetensors"))
+      files.push_back(entry.path());
+  }
+  std::ranges::sort(files);
+  return files;
+}
+
+}  // namespace
+
 void load_optimizer(const fs::path& directory, const ParameterSet& weights, Optimizer& optimizer) {
   const SafetensorsReader reader =
-      SafetensorsReader::open_file(directory / kStateDirectory / kOptimizerFile);
+      SafetensorsReader::open_files(optimizer_files(directory / kStateDirectory));
   std::map<std::pair<std::int64_t, std::int64_t>, std::string> names;  // by column and parameter
   // Check all of them before the first byte is changed.
   for (const StateTensor& tensor : state_tensors(weights.specs(), optimizer.state().columns())) {
     const std::string& name = tensor.tensor.name;
     if (!reader.contains(name))
-      fail_damaged(directory, fmt::format("{} has no tensor {}", kOptimizerFile, name));
+      fail_damaged(directory, fmt::format("{} has no tensor {}", kStateDirectory, name));
     const std::int64_t bytes = std::ssize(reader.bytes(name));
     if (bytes != tensor.bytes())
-      fail_damaged(directory, fmt::format("{} in {} has {} bytes, not {}", name, kOptimizerFile,
+      fail_damaged(directory, fmt::format("{} in {} has {} bytes, not {}", name, kStateDirectory,
                                           bytes, tensor.bytes()));
     names[{tensor.column, tensor.parameter}] = name;
   }

@@ -33,10 +33,26 @@ std::vector<WrittenFile> write_weights(const std::filesystem::path& directory,
                                        const CheckpointTensors& tensors,
                                        std::span<const SideFile> side_files);
 
+// The pieces of a save, for several processes that write one (train/rank_save.h). They throw Error.
+//
+// Creates `directory`/state, whose parent must be there.
+void make_state_directory(const std::filesystem::path& directory);
+// Some tensors of the optimizer's state, by their indices, as a file there; its name is relative to
+// `directory`.
+WrittenFile write_optimizer_file(const std::filesystem::path& directory, const std::string& name,
+                                 const TensorsToWrite& state,
+                                 const std::vector<std::int64_t>& indices);
+// The last file: state.json, with the size and checksum of every other one. Checks that they are
+// still there.
+void write_state_file(const std::filesystem::path& directory, const TrainState& state,
+                      const std::vector<WrittenFile>& files);
+
 // Writes `root`/step-N. Never changes earlier saves. Throws Error, also if the weights or the
 // optimizer's state are not finite.
 std::filesystem::path save_checkpoint(const std::filesystem::path& root,
                                       const CheckpointContents& contents);
+// `root`/step-N.
+std::filesystem::path checkpoint_path(const std::filesystem::path& root, std::int64_t step);
 // Keeps the newest `keep` of the saves up to `step`; 0: all.
 void remove_old_checkpoints(const std::filesystem::path& root, std::int64_t step,
                             std::int64_t keep);

@@ -122,6 +122,12 @@ struct MemoryConfig {
   std::string activations = "auto";  // "auto", "device" or "recompute"
 };
 
+// Several processes, started by mpirun or srun (docs/parallel.md).
+struct ParallelConfig {
+  std::int64_t pipeline = 1;  // stages of layers, each a process
+  double timeout = 600;       // seconds without progress after which a process is given up
+};
+
 struct NumericsConfig {
   std::string compute = "auto";
   std::string kv_gradient_dtype = "f32";
@@ -142,6 +148,7 @@ struct TrainConfig {
   DeviceConfig device;
   MemoryConfig memory;
   NumericsConfig numerics;
+  ParallelConfig parallel;
 };
 
 // Reads and validates. An override is `section.key=value`; its value is parsed as TOML, or taken as

@@ -44,6 +44,10 @@ const ConfigSection kSections[] = {
     {"numerics",
      "Settings that decide the bits of the result, in addition to `training.chunk` and "
      "`training.page`."},
+    {"parallel",
+     "Several processes, started by `mpirun` or `srun` ([parallel.md](parallel.md)). They change "
+     "no "
+     "bit of the result, and a run may be resumed with others."},
 };
 
 // Named limits, which keep the table readable.
@@ -354,6 +358,13 @@ const std::vector<ConfigKey>& table() {
        "kernels.json in `$LONGSTRIDE_CACHE` (else `~/.cache/longstride`) keeps it for other runs "
        "on the machine: without that file, new runs may choose, and round, differently.",
        LS_FIELD(numerics.determinism), one_of({"exact", "fast"})},
+      {"parallel", "pipeline", Type::kInteger,
+       "Into how many stages the layers are cut. Each is a process of its own, and chunks flow "
+       "through them.",
+       LS_FIELD(parallel.pipeline), between(1, 4096)},
+      {"parallel", "timeout", Type::kNumber,
+       "Seconds without progress after which a process is given up, and all end.",
+       LS_FIELD(parallel.timeout), between(1, 1e6)},
   };
   return keys;
 }

@@ -157,7 +157,8 @@ std::string elsewhere(const RunPlan& plan) {
   add("host", n.host_total(), n.host_available,
       {{"optimizer", n.optimizer_host},
        {"pages", n.step.host_pages},
-       {"activations", n.step.host_activations}});
+       {"activations", n.step.host_activations},
+       {"messages", n.messages}});
   add("disk", n.disk_total(), n.disk_available,
       {{"optimizer", n.optimizer_disk},
        {"pages", n.step.disk_pages},

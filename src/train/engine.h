@@ -71,6 +71,8 @@ class Engine {
   }
   // From now on runner().losses() holds every token's loss of the last sequence.
   void record_losses() { runner_->record_losses(); }
+  // As StepRunner::use_kernels.
+  void use_kernels(const ops::KernelChoices& choices) { runner_->use_kernels(choices); }
   double gradient_norm() { return optimizer_->gradient_norm(gradients_); }
   // Name of the first gradient that is not finite; empty if all are finite.
   std::string first_nonfinite() { return optimizer_->first_nonfinite(gradients_); }

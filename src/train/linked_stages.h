@@ -20,6 +20,8 @@ class LinkedStages : public Neighbours {
   // `most_bytes`: of a chunk's tensor. Device and link must outlive it.
   LinkedStages(Device& device, comm::Link& link, std::int64_t most_bytes);
   ~LinkedStages() override;
+  // Of host memory, that one takes.
+  static std::int64_t host_bytes(std::int64_t most_bytes) { return 3 * most_bytes; }
   LinkedStages(const LinkedStages&) = delete;
   LinkedStages& operator=(const LinkedStages&) = delete;
 

@@ -71,25 +71,26 @@ View Optimizer::master_of(const StateSegment& segment) const {
   return segment.column(std::ssize(state_->columns()) - 1);
 }
 
-double Optimizer::norm_of(const ParameterSet& gradients, std::int64_t begin, std::int64_t end) {
+double Optimizer::add_squares(const ParameterSet& gradients, std::int64_t begin, std::int64_t end,
+                              double before) {
   Device& device = weights_.device();
   const View sum(norm_->data(), DType::kF64, {1});
-  device.zero(sum.data(), sum.bytes());
+  device.copy_from_host(sum.data(), &before, sum.bytes());
   for (std::int64_t i = begin; i < end; ++i)
     if (weights_.specs()[static_cast<std::size_t>(i)].trainable)
       ops::sum_of_squares(device.stream(), {gradients.view(i), sum});
   double squares = 0;
   device.copy_to_host(&squares, sum.data(), sum.bytes());
-  return std::sqrt(squares);
+  return squares;
 }
 
 double Optimizer::gradient_norm(const ParameterSet& gradients) {
-  return norm_of(gradients, 0, gradients.size());
+  return std::sqrt(add_squares(gradients, 0, gradients.size(), 0));
 }
 
 std::string Optimizer::first_nonfinite(const ParameterSet& gradients) {
   for (std::int64_t i = gradients.size() - 1; i >= 0; --i)
-    if (!std::isfinite(norm_of(gradients, i, i + 1)))
+    if (!std::isfinite(add_squares(gradients, i, i + 1, 0)))
       return gradients.specs()[static_cast<std::size_t>(i)].name;
   return "";
 }
@@ -113,7 +114,8 @@ void Optimizer::update(const ParameterSet& gradients, double learning_rate, doub
     else if (weight.dtype() == DType::kF32)
       args.master = weight;
     if (has_masters_ || weight.dtype() != DType::kF32) args.weight = weight;
-    args.rounding_key = weight_rounding_key(seed_, step, segment.parameter);
+    args.rounding_key =
+        weight_rounding_key(seed_, step, number_of(weights_.specs(), segment.parameter));
     args.first_element = segment.first;
     const ParameterSpec& spec = weights_.specs()[i];
     args.lr = learning_rate * spec.rate;

@@ -38,6 +38,9 @@ class Optimizer {
 
   // Global norm of all gradients, in double.
   double gradient_norm(const ParameterSet& gradients);
+  // `before` and the squares of the gradients of parameters [begin, end), added in their order.
+  double add_squares(const ParameterSet& gradients, std::int64_t begin, std::int64_t end,
+                     double before);
   // The first parameter, in the order of the backward pass, whose gradient has a value that is not
   // finite; empty if there is none. Waits for the device once per parameter: for reports.
   std::string first_nonfinite(const ParameterSet& gradients);
@@ -54,8 +57,6 @@ class Optimizer {
  private:
   // The segment's masters, if there are any.
   View master_of(const StateSegment& segment) const;
-  // Norm of the gradients of the trainable parameters in [begin, end).
-  double norm_of(const ParameterSet& gradients, std::int64_t begin, std::int64_t end);
 
   ParameterSet& weights_;
   OptimizerConfig options_;

@@ -158,7 +158,8 @@ double Outlook::price_per_million(double price_per_hour) const {
 
 std::optional<double> predict_training_step(const RunPlan& plan, const MachineRates& rates) {
   if (!plan.step || rates.compute != plan.numerics.compute) return std::nullopt;
-  const double sequence = predict_step(plan.model.config, plan.numerics, *plan.step, rates).total();
+  const double sequence =
+      predict_step(plan.part.config, plan.part.numerics, *plan.step, rates).total();
   return static_cast<double>(plan.config.training.batch) * sequence +
          predict_update(update_bytes(plan.needs), rates);
 }
@@ -173,7 +174,7 @@ Outlook make_outlook(const TrainConfig& config, Device& device, const MachineRat
     return outlook;
   }
   const RunPlan& plan = outlook.plan;
-  outlook.step = predict_step(plan.model.config, plan.numerics, *plan.step, rates);
+  outlook.step = predict_step(plan.part.config, plan.part.numerics, *plan.step, rates);
   outlook.update_seconds = predict_update(update_bytes(plan.needs), rates);
   outlook.shares = retention_shares(*plan.step);
   return outlook;

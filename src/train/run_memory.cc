@@ -4,16 +4,23 @@
 
 #include "base/error.h"
 #include "plan/plan_choice.h"
+#include "plan/stage_spread.h"
 #include "train/optimizer.h"
+#include "train/run_ranks.h"
 #include "train/step.h"
 
 namespace longstride {
 namespace {
 
-// Free host memory, less what the run takes on a device that shares it.
-std::int64_t host_left(const Device& device, const RunNeeds& needs) {
+// This process's share of the free host memory.
+std::int64_t free_host(const RunPlan& plan, const Device& device) {
+  return device.available_host_bytes() / plan.place.on_host;
+}
+
+// The same, less what the run takes on a device that shares it.
+std::int64_t host_left(const RunPlan& plan, const Device& device) {
   return std::max<std::int64_t>(
-      0, device.available_host_bytes() - (device.shares_host_memory() ? needs.total() : 0));
+      0, free_host(plan, device) - (device.shares_host_memory() ? plan.needs.total() : 0));
 }
 
 // Free memory less a reserve for other processes.
@@ -35,7 +42,7 @@ std::int64_t device_reserve(std::int64_t total) {
 std::int64_t host_budget(const RunPlan& plan, const Device& device, std::int64_t others) {
   if (plan.config.memory.host) return *plan.config.memory.host - others;
   if (device.shares_host_memory()) return 0;
-  return but_a_reserve(std::max<std::int64_t>(0, device.available_host_bytes() - others));
+  return but_a_reserve(std::max<std::int64_t>(0, free_host(plan, device) - others));
 }
 
 // If memory.host is set, pages get all of it, and the state's host memory is not counted in it.
@@ -65,7 +72,7 @@ void place_optimizer(RunPlan& plan, StatePlace place, std::int64_t host_bytes = 
   plan.state.place = place;
   plan.state.host_bytes = host_bytes;
   const StateBytes bytes =
-      Optimizer::bytes_needed(plan.model.specs, plan.config.optimizer, plan.state);
+      Optimizer::bytes_needed(plan.part.parameters, plan.config.optimizer, plan.state);
   plan.needs.optimizer = bytes.device;
   plan.needs.optimizer_host = bytes.host;
   plan.needs.optimizer_disk = bytes.disk;
@@ -83,7 +90,7 @@ void relieve_device(RunPlan& plan, const Device& device) {
     if (needs.optimizer_disk <= needs.disk_available + host_budget(plan, device, 0)) return;
   }
   place_optimizer(plan, StatePlace::kHost);
-  if (needs.optimizer_host > host_left(device, needs)) place_optimizer(plan, StatePlace::kDevice);
+  if (needs.optimizer_host > host_left(plan, device)) place_optimizer(plan, StatePlace::kDevice);
 }
 
 // A state that may go to disk gets the host memory that pages leave.
@@ -102,7 +109,8 @@ StepOptions step_options(const RunPlan& plan) {
           .packed = plan.packed,
           .evaluates = plan.eval_samples != nullptr || plan.interactive,
           .scores = plan.interactive,
-          .weighted = plan.weighted || plan.interactive};
+          .weighted = plan.weighted || plan.interactive,
+          .stage = plan.part.stage};
 }
 
 StatePlace first_place(const std::string& wanted) {
@@ -114,10 +122,10 @@ StatePlace first_place(const std::string& wanted) {
 }  // namespace
 
 DeviceBudget device_budget(const Device& device, std::optional<std::int64_t> wanted,
-                           std::int64_t libraries) {
-  const std::int64_t free = device.available_bytes();
+                           std::int64_t libraries, std::int64_t sharers) {
+  const std::int64_t free = device.available_bytes() / sharers;
   if (device.shares_host_memory()) return {std::min(free, wanted.value_or(free)), 0};
-  const std::int64_t reserve = device_reserve(device.used_bytes() + free);
+  const std::int64_t reserve = device_reserve(device.used_bytes() + device.available_bytes());
   const std::int64_t left = free - (device.kind() == DeviceKind::kShapes ? libraries : 0);
   const std::int64_t available =
       wanted ? std::min(left, *wanted - reserve - libraries) : left - reserve;
@@ -139,7 +147,7 @@ void retain_activations(RunPlan& plan, const Device& device, const PlannerOf& pl
   // Other programs want memory too.
   limits.device = needs.available - others - (device.shares_host_memory() ? left / 2 : 0);
   ChosenPlan chosen =
-      choose_plan(planner_of, plan.model.config, plan.numerics, options, limits, rates);
+      choose_plan(planner_of, plan.part.config, plan.part.numerics, options, limits, rates);
   plan.step = std::move(chosen.plan);
   needs.step = plan.step->memory;
   needs.saved_flops = chosen.retention.saved_flops;
@@ -166,7 +174,7 @@ void place_pages(RunPlan& plan, const Device& device, const StepPlanner& planner
 // A plan lists every layer of every chunk, and the pages that a chunk visits.
 void check_plannable(const RunPlan& plan) {
   const std::int64_t context = plan.config.training.context, chunk = plan.numerics.chunk_tokens,
-                     chunks = (context + chunk - 1) / chunk, layers = plan.model.config.layers;
+                     chunks = (context + chunk - 1) / chunk, layers = plan.part.config.layers;
   if (context > kMostPlannedTokens)
     throw Error(fmt::format("a context of {} tokens is too long to plan: at most {}", context,
                             kMostPlannedTokens),
@@ -209,23 +217,51 @@ StepOptions fit_step(RunPlan& plan, const Device& device, const PlannerOf& plann
 
 }  // namespace
 
+namespace {
+
+// The whole model, or the layers of a stage.
+void cut_model(RunPlan& plan) {
+  const ModelSource& model = plan.model;
+  const std::int64_t stages = plan.place.stages;
+  if (stages == 1) {
+    plan.cuts = {0, model.config.layers};
+    plan.part = {{}, model.config, model.specs, plan.numerics};
+    return;
+  }
+  if (stages > model.config.layers)
+    throw Error(fmt::format("parallel.pipeline is {} and the model has {} layers", stages,
+                            model.config.layers),
+                fmt::format("set parallel.pipeline to at most {}", model.config.layers));
+  plan.cuts = spread_layers(model.config, plan.numerics, plan.config.training.context, stages);
+  const auto at = static_cast<std::size_t>(plan.place.stage);
+  plan.part =
+      stage_parts(model.config, model.specs, plan.numerics, plan.cuts[at], plan.cuts[at + 1]);
+}
+
+}  // namespace
+
 void plan_memory(RunPlan& plan, Device& device, const MachineRates& rates, Effort effort) {
   RunNeeds& needs = plan.needs;
-  const ModelConfig& model = plan.model.config;
+  cut_model(plan);
+  const ModelConfig& model = plan.part.config;
+  const std::vector<ParameterSpec>& parameters = plan.part.parameters;
+  const NumericsRecord& numerics = plan.part.numerics;
   const MemoryConfig& memory = plan.config.memory;
   const std::int64_t context = plan.config.training.context;
   needs.disk_available = disk_budget(memory);
-  needs.weights = ParameterSet::bytes_needed(plan.model.specs);
-  needs.gradients = ParameterSet::gradient_bytes_needed(plan.model.specs);
+  needs.weights = ParameterSet::bytes_needed(parameters);
+  needs.gradients = ParameterSet::gradient_bytes_needed(parameters);
+  needs.messages = RunRanks::host_bytes(plan);
   plan.state.disk_directory = memory.disk_path;
   place_optimizer(plan, first_place(memory.optimizer));
-  reserve_libraries(device, model, plan.numerics, context);
+  reserve_libraries(device, model, numerics, context);
   const DeviceBudget on_device =
-      device_budget(device, memory.gpu, library_bytes(device, model, plan.numerics, context));
+      device_budget(device, memory.gpu, library_bytes(device, model, numerics, context),
+                    device.shares_host_memory() ? plan.place.on_host : plan.place.on_device);
   needs.available = on_device.available;
   needs.device_reserve = on_device.reserve;
   // The schedule of a context that is far too long would itself fill the memory.
-  needs.step.kv_pages = kv_bytes_needed(model, plan.numerics, context);
+  needs.step.kv_pages = kv_bytes_needed(model, numerics, context);
   relieve_device(plan, device);
   PageBudget budget{.host = host_for_pages(plan, device), .disk = needs.disk_available};
   budget.disk_directory = memory.disk_path;
@@ -233,7 +269,7 @@ void plan_memory(RunPlan& plan, Device& device, const MachineRates& rates, Effor
   if (needs.step_planned) {
     check_plannable(plan);
     const PlannerOf planner_of = [&](const StepOptions& with) {
-      return StepPlanner(device, model, plan.model.specs, plan.numerics, with);
+      return StepPlanner(device, model, parameters, numerics, with);
     };
     const StepOptions options = fit_step(plan, device, planner_of, budget);
     budget.host = host_for_pages(plan, device);
@@ -243,7 +279,7 @@ void plan_memory(RunPlan& plan, Device& device, const MachineRates& rates, Effor
     relieve_device(plan, device);
   }
   split_state(plan, device);
-  needs.host_available = host_left(device, needs);
+  needs.host_available = host_left(plan, device);
 }
 
 }  // namespace longstride

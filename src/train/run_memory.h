@@ -17,8 +17,8 @@ enum class Effort { kBest, kFit };
 // gigabytes, and training on them years.
 inline constexpr std::int64_t kMostPlannedTokens = std::int64_t{1} << 26, kMostPlaces = 400'000;
 
-// Fills `needs`, `step` and `state`; the rest of the plan must be complete. Throws Error if the
-// budgets contradict each other or pages fit nowhere.
+// Fills `part`, `needs`, `step` and `state`; the rest of the plan must be complete. Throws Error if
+// the budgets contradict each other or pages fit nowhere.
 //
 // Pages have priority for host memory: they are read many times a step, the optimizer's state once.
 // So state that may go to disk gets the host memory that pages leave, and the disk takes the rest
@@ -31,11 +31,11 @@ void plan_memory(RunPlan& plan, Device& device, const MachineRates& rates,
 // Device memory that a run may use: `wanted` (memory.gpu) or what is free, whichever is less. If
 // the device has its own memory, a reserve is left for its driver and libraries; of `wanted`, and
 // of a device that is not there, also the `libraries` (library_bytes), which otherwise are not
-// free.
+// free. `sharers`: processes on it, of which each gets the same part of what is free.
 struct DeviceBudget {
   std::int64_t available = 0, reserve = 0;
 };
 DeviceBudget device_budget(const Device& device, std::optional<std::int64_t> wanted,
-                           std::int64_t libraries);
+                           std::int64_t libraries, std::int64_t sharers = 1);
 
 }  // namespace longstride

@@ -123,9 +123,11 @@ RunPlan plan_shapes(const TrainConfig& config, Device& device) {
   return plan;
 }
 
-RunPlan plan_run(const TrainConfig& config, Device& device, std::optional<ResumePoint> resume) {
+RunPlan plan_run(const TrainConfig& config, Device& device, std::optional<ResumePoint> resume,
+                 const RankPlace& place) {
   RunPlan plan;
   plan.config = config;
+  plan.place = place;
   plan.resume = std::move(resume);
   open_model(plan, device);
   plan_numerics(plan, device);

@@ -11,6 +11,7 @@
 #include "data/sample_stream.h"
 #include "model/adapter_directory.h"
 #include "model/model_directory.h"
+#include "model/stage_parts.h"
 #include "plan/machine_rates.h"
 #include "plan/step_plan.h"
 #include "train/config.h"
@@ -50,6 +51,7 @@ struct RunNeeds {
   std::int64_t optimizer = 0;       // on the device: all, or the slots that slices pass through
   std::int64_t optimizer_host = 0;  // in host memory, including disk buffers
   std::int64_t optimizer_disk = 0;
+  std::int64_t messages = 0;  // in host memory, between stages
   StepMemory step;
   double saved_flops = 0;  // of recomputation, by activations that stay
   bool step_planned =
@@ -60,13 +62,24 @@ struct RunNeeds {
   std::int64_t disk_available = 0;  // memory.disk, or the free bytes less a reserve
   SaveNeeds saves;
   std::int64_t total() const { return weights + gradients + optimizer + step.total(); }
-  std::int64_t host_total() const { return optimizer_host + step.host(); }
+  std::int64_t host_total() const { return optimizer_host + messages + step.host(); }
   std::int64_t disk_total() const { return optimizer_disk + step.disk(); }
+};
+
+// Where a process stands among those of a run.
+struct RankPlace {
+  std::int64_t stages = 1, stage = 0;
+  std::int64_t on_host = 1, on_device = 1;  // processes that share this one's memory
+  bool several() const { return stages > 1; }
 };
 
 struct RunPlan {
   TrainConfig config;
-  ModelSource model;
+  ModelSource model;  // all of it
+  RankPlace place = {};
+  // Set by plan_memory: where stages begin, and the number of layers; and this process's part.
+  std::vector<std::int64_t> cuts = {};
+  StageParts part = {};
   std::shared_ptr<const Corpus> corpus;                     // all of it
   std::vector<std::shared_ptr<const Corpus>> sources = {};  // of data.mix; empty: no mix
   std::unique_ptr<SampleStream> samples;
@@ -89,7 +102,7 @@ struct RunPlan {
 // refused only by check_fits, so that a dry run may still show the numbers. A resumed run does not
 // need the model it started from.
 RunPlan plan_run(const TrainConfig& config, Device& device,
-                 std::optional<ResumePoint> resume = std::nullopt);
+                 std::optional<ResumePoint> resume = std::nullopt, const RankPlace& place = {});
 // The part of it that needs neither data nor memory: model, attention, record. The device may be
 // one of shapes; plan_memory (run_memory.h) completes such a plan.
 RunPlan plan_shapes(const TrainConfig& config, Device& device);

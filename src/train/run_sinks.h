@@ -24,6 +24,9 @@ struct StepReport : StepStatistics {
   double epochs = 0;                           // the same in epochs
   bool skipped = false;                        // not finite: the weights were not updated
   std::vector<std::int64_t> document_lengths;  // of all sequences, for the FLOPs of attention
+  // Of a run in several processes: tensors that they sent, and the longest that one of them waited.
+  std::int64_t ranks = 1, bytes_sent = 0;
+  double seconds_waiting = 0;
 };
 
 // Progress in a step.
@@ -63,6 +66,9 @@ using RunSinks = std::vector<RunSink*>;  // must outlive the run
 // Callbacks that control the run. All may be empty.
 struct RunControl {
   std::function<bool()> should_stop;  // polled before every task
+  // With several processes in its place: what to stop by, a signal's number, or 0. All end with the
+  // largest.
+  std::function<int()> stop_signal;
   // Polled after the run was stopped; true: exit without saving.
   std::function<bool()> leave_unsaved;
   // Called once, before this process's first update. May throw Error, which ends the run with the

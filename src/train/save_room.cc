@@ -33,7 +33,8 @@ void plan_saves(RunPlan& plan) {
   const CheckpointConfig& checkpoint = plan.config.checkpoint;
   const std::int64_t steps = plan.config.training.steps;
   SaveNeeds& saves = plan.needs.saves;
-  saves.bytes = (plan.model.adapter ? file_bytes(plan.model.specs) : plan.needs.weights) +
+  saves.bytes = (plan.model.adapter ? file_bytes(plan.model.specs)
+                                    : ParameterSet::bytes_needed(plan.model.specs)) +
                 Optimizer::bytes_needed(plan.model.specs, plan.config.optimizer, {}).device;
 
   // The oldest is removed when the new one is complete.

@@ -194,6 +194,11 @@ const ops::KernelChoices& StepRunner::choose_kernels(const std::function<bool()>
   return numerics_.choices;
 }
 
+void StepRunner::use_kernels(const ops::KernelChoices& choices) {
+  numerics_.choices = choices;
+  ops::use_kernel_choices(device_.stream(), choices);
+}
+
 MovedBytes StepRunner::moved() const {
   return offloaded_ ? store_->moved() + offloaded_->moved() : store_->moved();
 }
@@ -250,7 +255,8 @@ SequenceResult StepRunner::run_tasks(const SequenceInput& input, double scale,
   double done = 0;
   bool scored = false;
   try {
-    for (const Episode& episode : schedule.episodes) {
+    for (std::int64_t number = 0; number < std::ssize(schedule.episodes); ++number) {
+      const Episode& episode = schedule.episodes[static_cast<std::size_t>(number)];
       trace.enter(episode);
       if (options.scores && !scored && episode.kind == EpisodeKind::kRecompute) {
         scored = true;
@@ -270,7 +276,7 @@ SequenceResult StepRunner::run_tasks(const SequenceInput& input, double scale,
           on_progress({backward    ? "backward"
                        : recompute ? "recompute"
                                    : "forward",
-                       task.chunk, layout.chunks(), done / all_work});
+                       task.chunk, layout.chunks(), number, done / all_work});
           done += work.flops(task);
         }
         const TraceSpan span = trace.task(task);

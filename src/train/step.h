@@ -24,7 +24,8 @@ struct SequenceResult : StepStatistics {
 struct SequenceProgress {
   std::string_view phase;  // "forward", "recompute" or "backward"
   std::int64_t chunk = 0, chunks = 0;
-  double done = 0;  // share of the sequence's arithmetic
+  std::int64_t episode = 0;  // of the schedule: the same in all stages of a pipeline
+  double done = 0;           // share of the sequence's arithmetic
 };
 using OnSequenceProgress = std::function<void(const SequenceProgress&)>;
 
@@ -103,6 +104,9 @@ class StepRunner {
   // all choices, for the record. Zeroes the gradients. Polls should_stop as run() does; if stopped,
   // the new choices are discarded.
   const ops::KernelChoices& choose_kernels(const std::function<bool()>& should_stop = nullptr);
+
+  // Uses these from now on.
+  void use_kernels(const ops::KernelChoices& choices);
 
   const StepPlan& plan() const { return plan_; }
   const StepMemory& memory() const { return plan_.memory; }

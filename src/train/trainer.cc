@@ -11,6 +11,7 @@
 #include "model/model_digest.h"
 #include "tensor/stochastic_round.h"
 #include "train/learning_rate.h"
+#include "train/rank_save.h"
 #include "train/resume_point.h"
 #include "train/run_data.h"
 #include "train/step_trace.h"
@@ -33,19 +34,22 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-Trainer::Trainer(RunPlan plan, Device& device, RunSinks sinks)
+Trainer::Trainer(RunPlan plan, Device& device, RunSinks sinks, comm::MessageLink* link)
     : plan_(std::move(plan)),
-      engine_(device, plan_.model.config, plan_.model.specs),
+      engine_(device, plan_.part.config, plan_.part.parameters),
+      ranks_(plan_, device, link),
       sinks_(std::move(sinks)),
       saves_(plan_.model.config, plan_.model.side_files,
              plan_.model.adapter ? &*plan_.model.adapter : nullptr) {
   const TrainConfig& config = plan_.config;
   const std::filesystem::path& root = config.checkpoint.directory;
-  make_writable_directory(root);
-  lock_ = std::make_unique<DirectoryLock>(root);
-  if (!plan_.resume) find_resume_point(root, {});  // another run may have saved since the plan
-  if (plan_.resume && plan_.resume->named) set_aside_later_saves(root, *plan_.resume);
-  remove_unfinished_saves(root);
+  if (ranks_.is_first()) {
+    make_writable_directory(root);
+    lock_ = std::make_unique<DirectoryLock>(root);
+    if (!plan_.resume) find_resume_point(root, {});  // another run may have saved since the plan
+    if (plan_.resume && plan_.resume->named) set_aside_later_saves(root, *plan_.resume);
+    remove_unfinished_saves(root);
+  }
 
   state_.seed = static_cast<std::uint64_t>(config.training.seed);
   state_.numerics = plan_.numerics;
@@ -69,7 +73,7 @@ Trainer::Trainer(RunPlan plan, Device& device, RunSinks sinks)
     if (plan_.resume) restore();
   });
   timed("memory", [&] {
-    engine_.prepare_step(state_.numerics, plan_.step.value());
+    engine_.prepare_step(part_numerics(), plan_.step.value(), ranks_.neighbours());
     prepare_snapshots();
   });
 }
@@ -77,6 +81,7 @@ Trainer::Trainer(RunPlan plan, Device& device, RunSinks sinks)
 void Trainer::prepare_snapshots() {
   const TrainConfig& config = plan_.config;
   if (config.checkpoint.every == 0 || config.checkpoint.every >= config.training.steps) return;
+  if (ranks_.several()) return;  // all processes write together, and training waits for them
   Device& device = engine_.device();
   try {
     snapshot_plan_ = plan_snapshot(engine_.weights(), engine_.optimizer(),
@@ -86,6 +91,29 @@ void Trainer::prepare_snapshots() {
     log_warning("training waits for its saves: {}", e.what());
     snapshot_plan_.reset();
   }
+}
+
+NumericsRecord Trainer::part_numerics() const {
+  NumericsRecord numerics = plan_.part.numerics;
+  numerics.choices = state_.numerics.choices;
+  return numerics;
+}
+
+SaveOutcome Trainer::save_now() {
+  const SaveJob job = save_job();
+  if (!ranks_.several()) return saves_.save_now(job, engine_.tensors());
+  SaveOutcome outcome{job.state.step, {}, nullptr};
+  try {
+    const CheckpointTensors tensors = engine_.tensors();
+    const AdapterConfig* adapter = plan_.model.adapter ? &*plan_.model.adapter : nullptr;
+    outcome.path =
+        save_on_ranks(ranks_.link(), job.root,
+                      {job.state, plan_.model.config, tensors, plan_.model.side_files, adapter},
+                      plan_.model.specs);
+  } catch (const Error&) {
+    outcome.error = std::current_exception();
+  }
+  return outcome;
 }
 
 void Trainer::timed(const std::string& what, const std::function<void()>& f) {
@@ -125,11 +153,13 @@ bool Trainer::run_to_the_end(const RunControl& control) {
   try {
     run_steps(control);
   } catch (const Interrupted&) {
+    ranks_.settle_stop();
     settle(saves_.wait());
-    if (!control.leave_unsaved || !control.leave_unsaved()) save_at_the_end();
+    if (!ranks_.any(control.leave_unsaved && control.leave_unsaved())) save_at_the_end();
     return false;
   } catch (const std::exception&) {
-    save_if_possible();
+    // A process alone cannot save: the others do not know of its error yet.
+    if (!ranks_.several() || all_fail_) save_if_possible();
     throw;
   }
   save_at_the_end();
@@ -140,8 +170,11 @@ void Trainer::run_steps(const RunControl& control) {
   const TrainConfig& config = plan_.config;
   if (state_.step >= config.training.steps) return;
   if (state_.numerics.choices.empty())
-    timed("kernels",
-          [&] { state_.numerics.choices = engine_.choose_kernels(control.should_stop); });
+    timed("kernels", [&] {
+      const auto should_stop = ranks_.several() ? nullptr : control.should_stop;
+      state_.numerics.choices = ranks_.share_choices(engine_.choose_kernels(should_stop));
+      if (ranks_.several()) engine_.use_kernels(state_.numerics.choices);
+    });
   tell([](RunSink& sink) { sink.on_start(); });
   if (state_.step == 0 && config.eval.every > 0) evaluate(control);
   while (state_.step < config.training.steps) {
@@ -162,7 +195,7 @@ void Trainer::run_steps(const RunControl& control) {
 }
 
 void Trainer::remove_old_saves() {
-  if (!std::exchange(old_saves_are_due_, false)) return;
+  if (!std::exchange(old_saves_are_due_, false) || !ranks_.is_first()) return;
   const CheckpointConfig& checkpoint = plan_.config.checkpoint;
   remove_old_checkpoints(checkpoint.directory, saved_step_, checkpoint.keep);
 }
@@ -172,7 +205,7 @@ void Trainer::save_on_the_way() {
   settle(saves_.wait());
   const TraceSpan span(TraceTrack::kStep, {"save", state_.step});
   tell([](RunSink& sink) { sink.on_saving(true); });
-  if (!snapshot_plan_) return settle(saves_.save_now(save_job(), engine_.tensors()));
+  if (!snapshot_plan_) return settle(save_now());
   std::unique_ptr<SaveSnapshot> snapshot;
   try {
     snapshot = std::make_unique<SaveSnapshot>(*snapshot_plan_, snapshot_memory_.get(),
@@ -189,7 +222,7 @@ void Trainer::save_at_the_end() {
   if (saved_step_ != state_.step) {
     const TraceSpan span(TraceTrack::kStep, {"save", state_.step});
     tell([](RunSink& sink) { sink.on_saving(true); });
-    settle(saves_.save_now(save_job(), engine_.tensors()), true);
+    settle(save_now(), true);
   }
   // The save of a skipped step must not replace a good one.
   if (state_.skipped_in_a_row == 0) remove_old_saves();
@@ -199,7 +232,7 @@ void Trainer::save_if_possible() {
   settle(saves_.wait());
   if (updating_ || state_.step == 0 || saved_step_ == state_.step) return;
   tell([](RunSink& sink) { sink.on_saving(true); });
-  settle(saves_.save_now(save_job(), engine_.tensors()));
+  settle(save_now());
 }
 
 void Trainer::settle(const std::optional<SaveOutcome>& outcome, bool must_succeed) {
@@ -211,9 +244,11 @@ void Trainer::settle(const std::optional<SaveOutcome>& outcome, bool must_succee
     tell([&](RunSink& sink) { sink.on_save(outcome->path); });
     return;
   }
-  if (must_succeed) std::rethrow_exception(outcome->error);
   try {
     std::rethrow_exception(outcome->error);
+  } catch (const Error& e) {
+    if (must_succeed) ranks_.throw_together(e);
+    log_warning("step {} could not be saved: {}", outcome->step, e.what());
   } catch (const std::exception& e) {
     log_warning("step {} could not be saved: {}", outcome->step, e.what());
   }
@@ -221,7 +256,7 @@ void Trainer::settle(const std::optional<SaveOutcome>& outcome, bool must_succee
 
 void Trainer::handle_nonfinite(StepReport& report, const std::string& where) {
   constexpr std::int64_t kMostInARow = 10;
-  const std::string tensor = engine_.first_nonfinite();
+  const std::string tensor = ranks_.first_nonfinite(engine_.optimizer(), engine_.gradients());
   std::string what = fmt::format("step {}: loss {}", report.step, report.loss);
   if (!where.empty()) what += ", " + where;
   what += fmt::format("; gradient norm {}", report.gradient_norm);
@@ -234,11 +269,12 @@ void Trainer::handle_nonfinite(StepReport& report, const std::string& where) {
     return;
   }
   state_.next_is_nonfinite = true;
-  throw Error(
+  all_fail_ = true;
+  ranks_.throw_together(Error(
       what + (skip ? fmt::format("; {} steps in a row were skipped", kMostInARow)
                    : "; the weights were not updated"),
       "lower optimizer.learning_rate or set optimizer.clip_norm, and resume from an earlier "
-      "checkpoint (--resume=DIR); training.nonfinite = \"skip\" passes over single bad steps");
+      "checkpoint (--resume=DIR); training.nonfinite = \"skip\" passes over single bad steps"));
 }
 
 Sample Trainer::next_sample(std::int64_t sequence, StepReport& report) {
@@ -276,15 +312,25 @@ void Trainer::evaluate(const RunControl& control) {
   const TraceSpan span(TraceTrack::kStep, {"evaluation", state_.step});
   const auto should_stop = [&] {
     settle(saves_.poll());
-    return control.should_stop && control.should_stop();
+    return !ranks_.several() && control.should_stop && control.should_stop();
   };
   SampleStream& samples = *plan_.eval_samples;
   EvalReport report{.step = state_.step, .evaluation = {}};
-  engine_.record_losses();
+  if (ranks_.is_last()) engine_.record_losses();
+  const OnSequenceProgress on_progress = [&](const SequenceProgress& progress) {
+    ranks_.before_task(progress, control);
+  };
   for (std::int64_t i = 0; i < plan_.eval_count(); ++i) {
     const Sample sample = samples.sample(i);
-    engine_.evaluate({sample.tokens, sample.targets, sample.document_starts}, should_stop);
-    report.evaluation.add(sample, engine_.runner().losses(), engine_.runner().correct());
+    engine_.evaluate({sample.tokens, sample.targets, sample.document_starts}, should_stop,
+                     ranks_.several() ? on_progress : nullptr);
+    ranks_.end_tasks();
+    if (!ranks_.several()) {
+      report.evaluation.add(sample, engine_.runner().losses(), engine_.runner().correct());
+      continue;
+    }
+    const RunRanks::Losses all = ranks_.share_losses(engine_.runner(), sample.size());
+    report.evaluation.add(sample, all.losses, all.correct);
   }
   report.seconds = seconds_since(start);
   tell([&](RunSink& sink) { sink.on_eval(report); });
@@ -294,7 +340,7 @@ std::string Trainer::run_sequences(StepReport& report, const RunControl& control
   const std::int64_t batch = plan_.config.training.batch;
   const auto should_stop = [&] {
     settle(saves_.poll());  // reported as soon as it has ended
-    return control.should_stop && control.should_stop();
+    return !ranks_.several() && control.should_stop && control.should_stop();
   };
   // The loss is the mean over all targets of the step, so they are counted first; samples are read
   // one at a time, so that only one is held in memory.
@@ -308,12 +354,13 @@ std::string Trainer::run_sequences(StepReport& report, const RunControl& control
     }
   }
   const std::vector<double> begins =
-      sequence_begins(engine_.config(), state_.numerics, plan_.step->schedule, sizes);
+      sequence_begins(engine_.config(), plan_.part.numerics, plan_.step->schedule, sizes);
   const auto on_progress = [&](std::int64_t sequence) -> OnSequenceProgress {
-    if (sinks_.empty()) return nullptr;
+    if (sinks_.empty() && !ranks_.several()) return nullptr;
     const double begin = begins[static_cast<std::size_t>(sequence)],
                  share = begins[static_cast<std::size_t>(sequence) + 1] - begin;
     return [&, sequence, begin, share](const SequenceProgress& progress) {
+      ranks_.before_task(progress, control);
       const StepProgress now{report.step, report.total_steps, sequence,
                              batch,       progress,           begin + share * progress.done};
       tell([&](RunSink& sink) { sink.on_progress(now); });
@@ -334,6 +381,8 @@ std::string Trainer::run_sequences(StepReport& report, const RunControl& control
       nonfinite = fmt::format("first in chunk {} (from token {}) of sequence {}", r.nonfinite_chunk,
                               r.nonfinite_chunk * state_.numerics.chunk_tokens, sequence);
   }
+  ranks_.end_tasks();
+  ranks_.share_results(report, nonfinite);
   report.targets = targets;
   report.loss = report.loss_sum / static_cast<double>(targets);
   return nonfinite;
@@ -343,7 +392,7 @@ void Trainer::update(StepReport& report, const std::string& nonfinite) {
   const TrainConfig& config = plan_.config;
   const auto start = std::chrono::steady_clock::now();
   const TraceSpan span(compute_track(engine_.device().stream()), {"update"});
-  report.gradient_norm = engine_.gradient_norm();
+  report.gradient_norm = ranks_.gradient_norm(engine_.optimizer(), engine_.gradients());
   if (!std::isfinite(report.loss) || !std::isfinite(report.gradient_norm))
     handle_nonfinite(report, nonfinite);
   else

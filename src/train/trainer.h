@@ -1,4 +1,4 @@
-// Trainer: the training loop, from a plan to checkpoints.
+// Trainer: the training loop, from a plan to checkpoints; with several processes, in all of them.
 //
 // Not thread-safe: the thread that runs the steps owns it.
 #pragma once
@@ -15,6 +15,7 @@
 #include "train/background_save.h"
 #include "train/engine.h"
 #include "train/run_plan.h"
+#include "train/run_ranks.h"
 #include "train/run_sinks.h"
 
 namespace longstride {
@@ -30,7 +31,8 @@ class Trainer {
   // Allocates, loads or initializes the weights, and restores the checkpoint that the plan resumes.
   // Without one, an output directory that holds checkpoints is refused. The sinks are notified of
   // the phases of the start, and then of the run.
-  Trainer(RunPlan plan, Device& device, RunSinks sinks = {});
+  // `link`: to the other processes, if there are any, which do the same; it must outlive this.
+  Trainer(RunPlan plan, Device& device, RunSinks sinks = {}, comm::MessageLink* link = nullptr);
   // Adds a sink for the run alone, which may depend on where the run begins.
   void add_sink(RunSink& sink) { sinks_.push_back(&sink); }
 
@@ -38,6 +40,8 @@ class Trainer {
   std::int64_t saved_step() const { return saved_step_; }
   const RunPlan& plan() const { return plan_; }
   const std::vector<StartTime>& start_times() const { return start_times_; }
+  // With several processes: the signal that all of them were stopped by.
+  int stop_signal() const { return ranks_.stop_signal(); }
 
   // Chooses kernels that the record does not name, runs to the last step and saves: every
   // `checkpoint.every` steps in the background, and at the end. A background save that fails causes
@@ -73,7 +77,11 @@ class Trainer {
   // training.nonfinite.
   void handle_nonfinite(StepReport& report, const std::string& where);
 
+  // Of this process's part, with the kernels chosen so far.
+  NumericsRecord part_numerics() const;
   SaveJob save_job() const { return {plan_.config.checkpoint.directory, state_}; }
+  // Training waits for it.
+  SaveOutcome save_now();
   // Removes saves that the newest one replaces, once a later step has shown that it is good.
   void remove_old_saves();
   // In the background, if host memory allows.
@@ -91,9 +99,11 @@ class Trainer {
   bool save_is_due_ = false;
   bool old_saves_are_due_ = false;  // to be removed
   bool updating_ = false;           // weights and moments are between two steps
+  bool all_fail_ = false;           // the error is that of all processes
   std::vector<StartTime> start_times_;
   std::unique_ptr<DirectoryLock> lock_;
   Engine engine_;
+  RunRanks ranks_;
   RunSinks sinks_;
   // For background saves; no plan: training waits for saves.
   std::optional<SnapshotPlan> snapshot_plan_;

@@ -159,7 +159,7 @@ TEST_P(LinkOfRanks, KeepsTheOrderOfAPairInRandomSchedules) {
   });
 }
 
-TEST_P(LinkOfRanks, CountsBytesByKindAndAgreesToStop) {
+TEST_P(LinkOfRanks, CountsBytesByKind) {
   run([](MessageLink& link) {
     const std::int64_t others = link.size() - 1;
     Bytes value(5000), mine(10);
@@ -175,8 +175,6 @@ TEST_P(LinkOfRanks, CountsBytesByKindAndAgreesToStop) {
     EXPECT_EQ(counters.received[at(Traffic::kBroadcast)], link.rank() == 0 ? 0 : 5000);
     EXPECT_EQ(counters.sent[at(Traffic::kMessage)], 0);
     EXPECT_EQ(counters.all_received(), 10 * others + (link.rank() == 0 ? 0 : 5000));
-    EXPECT_EQ(link.agree_to_stop(0), 0);
-    EXPECT_EQ(link.agree_to_stop(link.rank() == link.size() - 1 ? 15 : 0), 15);
   });
 }
 

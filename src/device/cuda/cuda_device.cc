@@ -114,12 +114,12 @@ Obstacle find_obstacle() {
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice() {
+  explicit CudaDevice(int index) {
     // Waits for the GPU sleep instead of spinning: they may take seconds.
     if (cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync) != cudaSuccess) cudaGetLastError();
-    LS_CUDA(cudaSetDevice(0));
+    LS_CUDA(cudaSetDevice(index));
     cudaDeviceProp properties{};
-    LS_CUDA(cudaGetDeviceProperties(&properties, 0));
+    LS_CUDA(cudaGetDeviceProperties(&properties, index));
     name_ = properties.name;
     stream_ = std::make_unique<CudaStream>(properties.multiProcessorCount);
   }
@@ -194,10 +194,16 @@ class CudaDevice final : public Device {
 
 }  // namespace
 
-std::unique_ptr<Device> make_cuda_device() {
+std::unique_ptr<Device> make_cuda_device(int index) {
   const Obstacle obstacle = find_obstacle();
   if (!obstacle.message.empty()) throw Error(obstacle.message, obstacle.hint);
-  return std::make_unique<CudaDevice>();
+  return std::make_unique<CudaDevice>(index);
+}
+
+int cuda_device_count() {
+  int count = 0;
+  if (!find_obstacle().message.empty() || cudaGetDeviceCount(&count) != cudaSuccess) return 0;
+  return count;
 }
 
 std::string why_no_cuda() { return find_obstacle().message; }

@@ -1,0 +1,39 @@
+// `train` in several processes: what they settle before the run.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "comm/launch.h"
+#include "device/device.h"
+#include "train/config.h"
+#include "train/resume_point.h"
+#include "train/run_plan.h"
+
+namespace longstride::cli {
+
+// Runs `body` with the link between the processes that a launcher has started, or with null if it
+// has started one. Messages of all but the first are dropped, errors are told once. Returns the
+// exit status. `config` may throw; then `body` does.
+using TrainBody = std::function<int(const TrainConfig& config, comm::MessageLink* link)>;
+int run_train(const std::function<TrainConfig()>& config, const TrainBody& body);
+
+// These do nothing but what one process does if the link is null.
+//
+// Throws Error if version, configuration or devices differ, or the number of processes does not
+// fit. Sets the number of threads, and returns this rank's device.
+struct RankDevice {
+  std::unique_ptr<Device> device;
+  RankPlace place;
+};
+RankDevice open_rank_device(const TrainConfig& config, comm::MessageLink* link);
+// As find_resume_point; one rank verifies it for all.
+std::optional<ResumePoint> find_resume_point_together(const std::filesystem::path& root,
+                                                      const ResumeChoice& choice,
+                                                      comm::MessageLink* link);
+// Throws Error that names the first rank that does not see what rank 0 writes there.
+void check_all_see(const std::filesystem::path& directory, comm::MessageLink* link);
+
+}  // namespace longstride::cli

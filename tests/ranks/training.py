@@ -1,0 +1,289 @@
+"""`train` on ranks: the bytes of one process, resumed with other numbers of ranks, ended in every way."""
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+import tiny_model
+from launch import HUNG_SECONDS, KILLED_SECONDS, LIMIT, Run, expect, told
+
+STEPS = 3  # of CONFIG
+CONFIG = """[model]
+path = "model"
+[data]
+path = ["tokens.bin"]
+document_token = 0
+[training]
+context = 256
+chunk = 32
+page = 16
+steps = 3
+batch = 2
+[device]
+name = "cpu"
+threads = 1
+[checkpoint]
+directory = "out"
+"""
+# Settings whose bytes must not depend on the number of ranks.
+KINDS = {
+    "dense": [],
+    "documents apart": ["--data.pack=false"],
+    "sparse": ["--attention.kind=sparse", "--attention.budget=3", "--attention.sinks=1", "--attention.recent=1"],
+    "gradient pages in bf16": ["--numerics.kv_gradient_dtype=bf16"],
+    "pages in host memory": ["--memory.gpu=1300K", "--memory.host=4M", "--memory.optimizer=host"],
+    "adapters": ["--lora.rank=4"],
+    "adapters and whole modules": ["--lora.rank=4", '--lora.also_train=["embed_tokens", "lm_head"]'],
+    "NF4": ["--lora.rank=4", "--model.quantize=nf4"],
+    "moments in 8 bits": ["--optimizer.state=8bit"],
+    "bf16 without masters": ["--optimizer.masters=false"],
+    "state in host memory": ["--memory.optimizer=host"],
+    "some parameters frozen": ['--model.freeze=["model.layers.1.*", "model.embed_tokens.*"]'],
+    "recomputed": ["--memory.activations=recompute"],
+    "evaluated": ["--eval.path=FOLDER/eval.bin", "--eval.every=2"],
+}
+
+
+class Folder:
+    """A model, data and runs of them."""
+
+    def __init__(self, program, **model):
+        self.program = program
+        self.path = tempfile.mkdtemp(prefix="ranks-")
+        tiny_model.write_model(self.at("model"), **model)
+        tiny_model.write_tokens(self.at("tokens.bin"))
+        tiny_model.write_tokens(self.at("eval.bin"), 1500, 9)
+        with open(self.at("run.toml"), "w", encoding="utf-8") as file:
+            file.write(CONFIG)
+
+    def at(self, *names):
+        return os.path.join(self.path, *names)
+
+    def command(self, out, ranks, options):
+        return [self.program, "train", self.at("run.toml"), f"--checkpoint.directory={self.at(out)}",
+                f"--parallel.pipeline={ranks}", *(option.replace("FOLDER", self.path) for option in options)]
+
+    def start(self, out, ranks, options=(), cut=None):
+        """`cut` is put before the command of the rank that it names."""
+        command = self.command(out, ranks, options)
+        return Run([[*cut[rank], *command] if cut and rank in cut else command for rank in range(ranks)])
+
+    def train(self, out, ranks, *options):
+        if ranks == 1:
+            done = subprocess.run(self.command(out, 1, options), capture_output=True, text=True, timeout=LIMIT,
+                                  check=False)
+            status, text = done.returncode, done.stderr
+        else:
+            status, text = self.start(out, ranks, options).end()
+        expect(status == 0, f"{ranks} ranks: status {status}", text)
+        return text
+
+    def tensors(self, out, step=STEPS):
+        """All tensors of a checkpoint, whatever files they are in."""
+        found = {}
+        for name in (folder + "/" + name for folder in (self.at(out, f"step-{step}"), self.at(out, f"step-{step}/state"))
+                     for name in sorted(os.listdir(folder)) if name.endswith(".safetensors")):
+            for tensor, value in tiny_model.read_safetensors(name).items():
+                expect(tensor not in found, f"{tensor} is there twice")
+                found[tensor] = value
+        return found
+
+    def metrics(self, out):
+        with open(self.at(out, "metrics.jsonl"), encoding="utf-8") as file:
+            return [json.loads(line) for line in file]
+
+
+@contextlib.contextmanager
+def folder_for(program, **model):
+    folder = Folder(program, **model)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder.path)
+
+
+def expect_same(folder, a, b, step=STEPS):
+    first, second = folder.tensors(a, step), folder.tensors(b, step)
+    expect(first.keys() == second.keys(), f"tensors: {sorted(first.keys() ^ second.keys())}")
+    differ = [name for name in first if first[name] != second[name]]
+    expect(not differ, f"{b} has other bytes than {a}: {differ[:5]}")
+
+
+def results(line):
+    return {key: line.get(key) for key in ("kind", "step", "loss", "accuracy", "targets", "gradient_norm", "by_position")}
+
+
+def same_bytes(program, kind, tied=False):
+    with folder_for(program, tied=tied) as folder:
+        folder.train("one", 1, *KINDS[kind])
+        for ranks in (2, 3, 4) if kind == "dense" else (3,):
+            folder.train(f"out{ranks}", ranks, *KINDS[kind])
+            expect_same(folder, "one", f"out{ranks}")
+            expect([results(line) for line in folder.metrics("one")] ==
+                   [results(line) for line in folder.metrics(f"out{ranks}")], "metrics differ")
+
+
+def counts_bytes(program):
+    """Each boundary is crossed once forward and once back."""
+    with folder_for(program) as folder:
+        folder.train("out", 3)
+        for line in folder.metrics("out"):
+            expect(line["ranks"] == 3 and line["bytes_sent"] == 2 * 2 * line["tokens"] * 32 * 4 and
+                   line["seconds_waiting"] > 0, f"metrics: {line}")
+
+
+def resumed(program):
+    """Any number of ranks goes on from what any other has saved."""
+    with folder_for(program) as folder:
+        folder.train("one", 1, "--checkpoint.every=1")
+        folder.train("out3", 3, "--checkpoint.every=1")
+        for step in (1, 2, 3):
+            expect_same(folder, "one", "out3", step)
+        for ranks in (1, 2, 4):
+            shutil.rmtree(folder.at("out3", "step-3"))
+            folder.train("out3", ranks, "--resume")
+            expect_same(folder, "one", "out3")
+        shutil.rmtree(folder.at("one", "step-3"))
+        folder.train("one", 2, "--resume")
+        expect_same(folder, "out3", "one")
+
+
+def adapters_resumed(program):
+    options = ["--lora.rank=4", "--checkpoint.every=1"]
+    with folder_for(program) as folder:
+        folder.train("one", 1, *options)
+        folder.train("out", 2, *options)
+        shutil.rmtree(folder.at("out", "step-3"))
+        folder.train("out", 4, "--resume", *options)
+        expect_same(folder, "one", "out")
+
+
+def wait_until(run, condition, what):
+    end = time.monotonic() + LIMIT
+    while not condition():
+        expect(run.process.poll() is None and time.monotonic() < end, f"never: {what}", run.text())
+        time.sleep(0.01)
+
+
+def signalled(program, number, everyone):
+    """Stopped between chunks and saved; then resumed with another number of ranks."""
+    more = ["--training.steps=40", "--schedule.kind=constant"]
+    with folder_for(program) as folder:
+        run = folder.start("out", 3, more)
+        pids = run.wait_for_ranks()
+        wait_until(run, lambda: "step 2/" in run.text(), "a second step")
+        for pid in pids.values() if everyone else [pids[1]]:
+            os.kill(pid, number)
+        status, text = run.end(KILLED_SECONDS)
+        expect(status == 128 + number, f"status {status}", text)
+        expect(len(re.findall(f"stopped by signal {int(number)} after step", text)) == 1 and not told(text),
+               "the message", text)
+        folder.train("out", 2, "--resume", *more)
+        folder.train("one", 1, *more)
+        expect_same(folder, "one", "out", 40)
+
+
+def killed(program, chance):
+    """A rank dies at any time, saves included. The newest checkpoint is whole."""
+    more = ["--training.steps=12", "--schedule.kind=constant", "--checkpoint.every=1", "--checkpoint.keep=2"]
+    with folder_for(program) as folder:
+        ranks, delay = chance.choice((2, 3, 4)), chance.uniform(0, 1.5)
+        victim = chance.randrange(ranks)
+        run = folder.start("out", ranks, more)
+        pid = run.wait_for_ranks()[victim]
+        if chance.random() < 0.5:  # during a save
+            wait_until(run, lambda: any(name.startswith(".") or "tmp" in name for name in
+                                        (os.listdir(folder.at("out")) if os.path.isdir(folder.at("out")) else [])) or
+                       run.process.poll() is not None, "a save")
+        else:
+            time.sleep(delay)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        status, text = run.end(KILLED_SECONDS)
+        expect(status != 0 or "saved" in text, f"rank {victim} of {ranks}: status {status}", text)
+        expect(len(told(text)) <= 1, f"rank {victim} of {ranks}: told more than once", text)
+        folder.train("out", chance.choice((1, 2, 3)), "--resume", *more)
+        folder.train("one", 1, *more)
+        expect_same(folder, "one", "out", 12)
+        left = [name for name in os.listdir(folder.at("out")) if not re.fullmatch(r"step-\d+|metrics.jsonl|\.lock", name)]
+        expect(not left, f"left behind: {left}")
+
+
+def hung(program):
+    with folder_for(program) as folder:
+        run = folder.start("out", 3, ["--training.steps=1000", "--parallel.timeout=2"])
+        pids = run.wait_for_ranks()
+        wait_until(run, lambda: "step 2/" in run.text(), "a second step")
+        os.kill(pids[1], signal.SIGSTOP)
+        status, text = run.end(2 + HUNG_SECONDS)
+        expect(status == 2 and len(told(text)) == 1 and re.search(r"rank 1 on \S+ has not been heard of", text),
+               f"status {status}", text)
+
+
+def expect_refused(status, text, message):
+    expect(status == 2 and len(told(text)) == 1 and re.search(message, text), f"status {status}", text)
+
+
+def full_disk(program):
+    """Rank 1 cannot write a file of its save: all say so once, and nothing is left."""
+    with folder_for(program) as folder:
+        cut = {1: ["bash", "-c", 'ulimit -f 4; exec "$@"', "bash"]}
+        status, text = folder.start("out", 2, (), cut).end()
+        expect_refused(status, text, r"error: .*rank 1 on \S+: .*(too large|File size|No space)")
+        left = [name for name in os.listdir(folder.at("out")) if name != "metrics.jsonl" and not name.startswith(".lock")]
+        expect(not left, f"left behind: {left}", text)
+
+
+def damaged_weights(program):
+    with folder_for(program, broken="model.layers.3.mlp.up_proj.weight") as folder:
+        status, text = folder.start("out", 2).end()
+        expect_refused(status, text, r"error: rank 1 on \S+: .*model.layers.3.mlp.up_proj.weight")
+
+
+def little_memory(program):
+    with folder_for(program) as folder:
+        cut = {1: ["bash", "-c", 'ulimit -v 250000; exec "$@"', "bash"]}
+        status, text = folder.start("out", 2, ["--training.context=2K"], cut).end()
+        expect(status != 0 and len(told(text)) == 1, f"status {status}", text)
+
+
+def refused(program):
+    """Before anything is allocated, once."""
+    with folder_for(program) as folder:
+        def start(ranks, *options):
+            return Run([[*folder.command("out", ranks, ()), *options]] * 2).end()
+
+        expect_refused(*start(3), "2 processes and parallel.pipeline is 3")
+        expect_refused(*start(1), "2 processes and parallel.pipeline is 1")
+        expect_refused(*start(2, "--training.stepps=3"), r"unknown key training\.stepps")
+        expect_refused(*Run([folder.command("out", 5, ())] * 5).end(), "parallel.pipeline is 5 and the model has 4 layers")
+        unequal = [folder.command("out", 2, [f"--training.seed={rank}"]) for rank in range(2)]
+        expect_refused(*Run(unequal).end(), "rank 1 on .* another configuration")
+        done = subprocess.run(folder.command("out", 2, ()), capture_output=True, text=True, timeout=LIMIT, check=False)
+        expect_refused(done.returncode, done.stderr, "parallel.pipeline is 2 and there is one process")
+        elsewhere = {1: ["bash", "-c", 'cd /; exec "$@"', "bash"]}
+        command = folder.command("out", 2, ["--checkpoint.directory=here"])
+        os.chdir(folder.path)
+        status, text = Run([[*elsewhere.get(rank, []), *command] for rank in range(2)]).end()
+        os.chdir("/")
+        expect_refused(status, text, "checkpoint.directory here is not the same for all: rank 1")
+
+
+def cases(program, kills, chance):
+    return [("train: refused", lambda: refused(program)),
+            *((f"train: {kind}", lambda kind=kind: same_bytes(program, kind)) for kind in KINDS),
+            ("train: bytes sent", lambda: counts_bytes(program)),
+            ("train: resumed", lambda: resumed(program)),
+            ("train: adapters resumed", lambda: adapters_resumed(program)),
+            ("train: USR1 to all", lambda: signalled(program, signal.SIGUSR1, True)),
+            ("train: TERM to one rank", lambda: signalled(program, signal.SIGTERM, False)),
+            ("train: hung", lambda: hung(program)),
+            ("train: full disk", lambda: full_disk(program)),
+            ("train: damaged weights", lambda: damaged_weights(program)),
+            ("train: little memory", lambda: little_memory(program)),
+            *((f"train: kill {n + 1}", lambda: killed(program, chance)) for n in range(kills))]
