@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <deque>
 #include <filesystem>
@@ -133,7 +134,11 @@ class MpiWire final : public Wire {
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     check(plugin().close());
   }
-  void abort(int status) override { plugin().abort(status); }
+  void abort(int status) override {
+    // The launcher ends all ranks by this signal, and a program may have caught it to save first.
+    std::signal(SIGTERM, SIG_DFL);
+    plugin().abort(status);
+  }
 
  private:
   struct Sent {
