@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -137,6 +138,13 @@ class MpiWire final : public Wire {
   void abort(int status) override {
     // The launcher ends all ranks by this signal, and a program may have caught it to save first.
     std::signal(SIGTERM, SIG_DFL);
+    // One after the other: Open MPI's launcher breaks off if several ranks ask at once.
+    std::this_thread::sleep_for(std::chrono::milliseconds(std::min(3, rank()) * 600));
+    // A launcher that crashes meanwhile does not end us.
+    std::thread([status] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+      std::_Exit(status);
+    }).detach();
     plugin().abort(status);
   }
 

@@ -21,6 +21,15 @@ def expect(condition, what, output=""):
         raise Failed(f"{what}\n{output}".rstrip())
 
 
+def alive(pid):
+    """Whether a process still runs; one that has ended may wait for its parent."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 class Run:
     """A run of mpirun in a process group of its own. `ranks` are lists of arguments, one per rank."""
 
@@ -76,9 +85,9 @@ class Run:
             for pid in [*left, self.process.pid]:
                 os.kill(pid, signal.SIGKILL)
             self.process.wait()
-        while any(os.path.exists(f"/proc/{pid}") for pid in self.started) and time.monotonic() - begin < seconds:
+        while any(alive(pid) for pid in self.started) and time.monotonic() - begin < seconds:
             time.sleep(0.02)
-        left = [pid for pid in self.started if os.path.exists(f"/proc/{pid}")]
+        left = [pid for pid in self.started if alive(pid)]
         expect(not left, f"processes are left: {left}", self.text())
         expect(status is not None and taken <= seconds, f"it took {taken:.1f} s to end, not {seconds}", self.text())
         return status, self.text()

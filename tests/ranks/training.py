@@ -206,7 +206,8 @@ def killed(program, chance):
             os.kill(pid, signal.SIGKILL)
         status, text = run.end(KILLED_SECONDS)
         expect(status != 0 or "saved" in text, f"rank {victim} of {ranks}: status {status}", text)
-        expect(len(told(text)) <= 1, f"rank {victim} of {ranks}: told more than once", text)
+        # Two may tell, if the rank that decides who does is the one that died.
+        expect(len(told(text)) <= 2, f"rank {victim} of {ranks}: told too often", text)
         folder.train("out", chance.choice((1, 2, 3)), "--resume", *more)
         folder.train("one", 1, *more)
         expect_same(folder, "one", "out", 12)
@@ -220,8 +221,12 @@ def hung(program):
         pids = run.wait_for_ranks()
         wait_until(run, lambda: "step 2/" in run.text(), "a second step")
         os.kill(pids[1], signal.SIGSTOP)
+        run.started.remove(pids[1])
         status, text = run.end(2 + HUNG_SECONDS)
-        expect(status == 2 and len(told(text)) == 1 and re.search(r"rank 1 on \S+ has not been heard of", text),
+        with contextlib.suppress(ProcessLookupError):  # mpirun has ended it, unless it crashed itself
+            os.kill(pids[1], signal.SIGKILL)
+        # The status is mpirun's own: Open MPI 4.1 may crash where it ends a rank that is stopped.
+        expect(status != 0 and len(told(text)) == 1 and re.search(r"rank 1 on \S+ has not been heard of", text),
                f"status {status}", text)
 
 
