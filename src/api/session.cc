@@ -206,6 +206,7 @@ Outcome Session::outcome(const Prepared& prepared, const SequenceResult& result,
 SequenceResult Session::guarded(const std::function<SequenceResult()>& run) {
   partial_ = true;
   SequenceResult result = run();
+  engine_->finish_gradients();  // others see the gradients after every call
   device_->stream().synchronize();
   partial_ = false;
   ++sequences_;

@@ -96,6 +96,7 @@ std::vector<ParameterSpec> parameters_of(const StepBenchOptions& o, const ModelC
       adapter.targets.emplace_back(target);
     add_adapters(specs, adapter, config, compute_type(device, o.numerics.compute));
   }
+  sum_head_apart(specs);
   return specs;
 }
 
@@ -109,15 +110,17 @@ NumericsRecord numerics_of(const StepBenchOptions& o, Device& device, const Benc
   if (page < 1 || page > kMostPage)
     throw Error(fmt::format("--page is {}", o.page),
                 fmt::format("give 1 to {} tokens: 128, for instance", kMostPage));
+  const std::vector<ParameterSpec> parameters = parameters_of(o, shape.config, device);
+  choice.tied_apart = sums_head_apart(parameters);
   const std::string word = !o.chunk.empty()            ? o.chunk
                            : o.plan == "auto"          ? "auto"
                            : device.computes_in_bf16() ? "4096"
                                                        : "1024";
-  const std::int64_t chunk = word == "auto"
-                                 ? auto_chunk({shape.config, parameters_of(o, shape.config, device),
-                                               choice, parse_size(o.context, "--context"), page},
-                                              device)
-                                 : parse_size(word, "--chunk");
+  const std::int64_t chunk =
+      word == "auto"
+          ? auto_chunk({shape.config, parameters, choice, parse_size(o.context, "--context"), page},
+                       device)
+          : parse_size(word, "--chunk");
   return choose_numerics(device, shape.config, chunk, page, choice);
 }
 
@@ -187,8 +190,11 @@ int bench_step(const StepBenchOptions& o) {
   best.numerics = to_json(numerics);
   best.numerics["choices"] = engine.choose_kernels();
   const auto step = [&] {
-    return engine.backward({sequence.tokens, sequence.targets, sequence.documents},
-                           1.0 / static_cast<double>(context - std::ssize(sequence.documents)));
+    const SequenceResult result =
+        engine.backward({sequence.tokens, sequence.targets, sequence.documents},
+                        1.0 / static_cast<double>(context - std::ssize(sequence.documents)));
+    engine.finish_gradients();
+    return result;
   };
   measure(o, engine, tracer, step, best);
   OrderedJson json = report_step(o, engine, best);

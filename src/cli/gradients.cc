@@ -101,6 +101,13 @@ void check_distinct_outputs(const Options& o) {
   }
 }
 
+std::vector<ParameterSpec> parameters_of(const Options& o, const AdaptedModel& model,
+                                         const Device& device) {
+  std::vector<ParameterSpec> specs = model.specs(device, o.numerics.compute);
+  sum_head_apart(specs);
+  return specs;
+}
+
 struct Outcome {
   SequenceResult result;
   NumericsRecord numerics;
@@ -111,6 +118,7 @@ Outcome run(const Options& o, const Sample& sample, const AdaptedModel& model, E
   NumericsChoice choice = o.numerics;
   choice.sparse = sparse;
   choice.quantize = quantization_of(engine.weights().specs());
+  choice.tied_apart = sums_head_apart(engine.weights().specs());
   const NumericsRecord numerics =
       choose_numerics(engine.device(), engine.config(), parse_size(o.chunk, "--chunk"),
                       parse_size(o.page, "--page"), choice);
@@ -128,14 +136,17 @@ Outcome run(const Options& o, const Sample& sample, const AdaptedModel& model, E
   if (!o.losses.empty()) engine.record_losses();
   SequenceInput input{sample.tokens, sample.targets, sample.document_starts, o.first_position};
   input.weights = sample.weights;
-  return {engine.backward(input, 1.0 / static_cast<double>(sample.counted_targets())), numerics};
+  const SequenceResult result =
+      engine.backward(input, 1.0 / static_cast<double>(sample.counted_targets()));
+  engine.finish_gradients();
+  return {result, numerics};
 }
 
 // The same sequence with dense attention, beside which `gradients` are put.
 OrderedJson compare_with_dense(const Options& o, const Sample& sample, const AdaptedModel& model,
                                ModelConfig config, Device& device, const HostGradients& gradients) {
   std::fill(config.windows.begin(), config.windows.end(), 0);
-  Engine engine(device, config, model.specs(device, o.numerics.compute));
+  Engine engine(device, config, parameters_of(o, model, device));
   const Outcome dense = run(o, sample, model, engine, {});
   OrderedJson json = {{"loss", dense.result.loss_sum / static_cast<double>(dense.result.targets)},
                       {"correct", dense.result.correct}};
@@ -160,7 +171,7 @@ int gradients(const Options& o) {
     throw Error(fmt::format("--keep-chunks is {}", o.keep_chunks),
                 "at least the last chunk is kept: give 1 or more");
 
-  auto engine = std::make_unique<Engine>(*device, config, model.specs(*device, o.numerics.compute));
+  auto engine = std::make_unique<Engine>(*device, config, parameters_of(o, model, *device));
   const auto [result, numerics] = run(o, sample, model, *engine, sparse);
   if (!o.out.empty()) write_gradients(o.out, engine->gradients());
   const SequenceLayout layout{sample.size(), numerics.chunk_tokens, numerics.page_tokens,

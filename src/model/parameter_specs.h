@@ -62,6 +62,10 @@ struct ParameterPlace {
   bool is_head_too = false;  // a tied embedding
 };
 
+// What a stage of a pipeline has of a tied embedding. The first one trains and saves it; the last
+// one has a copy, its head, which it loads but neither updates nor saves.
+enum class TiedPart : std::uint8_t { kWhole, kLookup, kHeadCopy };
+
 // Rows [first, first + shape[0]) of a tensor of the files that has `of` rows in total: families
 // whose files hold several projections in one tensor (model/file_tensors.h).
 struct FilePart {
@@ -87,6 +91,10 @@ struct ParameterSpec {
   ParameterPlace place = {};
   // In the list of the whole model, where this one is in the list of a stage; -1: the same.
   std::int64_t number = -1;
+  // A tied embedding whose gradient as head is summed apart from that of the lookup, and added to
+  // it once per step (model/tied_head.h).
+  bool head_apart = false;
+  TiedPart tied_part = TiedPart::kWhole;
 
   // The name of its tensor in the files: what users see, and globs match.
   const std::string& file_name() const { return part ? part->tensor : name; }

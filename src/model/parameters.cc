@@ -12,18 +12,37 @@ constexpr std::int64_t kAlignment = 256;
 
 struct Layout {
   std::vector<std::int64_t> offsets;
+  std::int64_t head_offset = -1;
   std::int64_t bytes = 0;
 };
+
+std::int64_t aligned(std::int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+const ParameterSpec* apart(const std::vector<ParameterSpec>& specs) {
+  const auto found = std::ranges::find_if(specs, &ParameterSpec::head_apart);
+  return found == specs.end() ? nullptr : &*found;
+}
+
+Shape head_shape(const ParameterSpec& spec) {
+  if (spec.tied_part != TiedPart::kLookup) return spec.shape;
+  return {ParameterSet::arriving_rows(spec.shape), spec.shape[1]};
+}
 
 Layout lay_out(const std::vector<ParameterSpec>& specs, Holds holds) {
   Layout layout;
   for (const ParameterSpec& spec : specs) {
     const bool held = holds == Holds::kAll || spec.trainable;
-    if (!spec.follows) layout.bytes = (layout.bytes + kAlignment - 1) / kAlignment * kAlignment;
+    if (!spec.follows) layout.bytes = aligned(layout.bytes);
     layout.offsets.push_back(held ? layout.bytes : -1);
     if (held) layout.bytes += bytes_of(spec.dtype, spec.stored_shape());
   }
-  layout.bytes = (layout.bytes + kAlignment - 1) / kAlignment * kAlignment;
+  layout.bytes = aligned(layout.bytes);
+  if (const ParameterSpec* spec = apart(specs); spec != nullptr && holds == Holds::kGradients) {
+    layout.head_offset = layout.bytes;
+    layout.bytes = aligned(layout.bytes + bytes_of(DType::kF32, head_shape(*spec)));
+  }
   return layout;
 }
 
@@ -34,6 +53,7 @@ ParameterSet::ParameterSet(Device& device, std::vector<ParameterSpec> specs,
     : device_(&device), specs_(std::move(specs)) {
   Layout layout = lay_out(specs_, holds);
   offsets_ = std::move(layout.offsets);
+  head_offset_ = layout.head_offset;
   bytes_ = layout.bytes;
   memory_ = device.allocate(bytes_, what);
 }
@@ -43,7 +63,7 @@ ParameterSet::ParameterSet(Device& device, const ModelConfig& config, DType dtyp
     : ParameterSet(device, parameter_specs(config, dtype), what) {}
 
 ParameterSet ParameterSet::gradients(Device& device, const std::vector<ParameterSpec>& specs) {
-  return {device, with_dtype(specs, DType::kF32), "gradients", Holds::kTrainable};
+  return {device, with_dtype(specs, DType::kF32), "gradients", Holds::kGradients};
 }
 
 std::int64_t ParameterSet::bytes_needed(const std::vector<ParameterSpec>& specs, Holds holds) {
@@ -51,7 +71,7 @@ std::int64_t ParameterSet::bytes_needed(const std::vector<ParameterSpec>& specs,
 }
 
 std::int64_t ParameterSet::gradient_bytes_needed(const std::vector<ParameterSpec>& specs) {
-  return bytes_needed(with_dtype(specs, DType::kF32), Holds::kTrainable);
+  return bytes_needed(with_dtype(specs, DType::kF32), Holds::kGradients);
 }
 
 View ParameterSet::view(std::int64_t i) const {
@@ -61,6 +81,18 @@ View ParameterSet::view(std::int64_t i) const {
   std::byte* base = memory_->data();
   return {base == nullptr ? nullptr : base + offsets_[at], specs_[at].dtype,
           specs_[at].stored_shape()};
+}
+
+std::int64_t ParameterSet::arriving_rows(const Shape& shape_VD) {
+  constexpr std::int64_t kBytes = std::int64_t{16} << 20;
+  const std::int64_t row = bytes_of(DType::kF32, {shape_VD[1]});
+  return std::min(shape_VD[0], std::max<std::int64_t>(1, kBytes / row));
+}
+
+View ParameterSet::head_gradient() const {
+  if (head_offset_ < 0) return {};
+  std::byte* base = memory_->data();
+  return {base == nullptr ? nullptr : base + head_offset_, DType::kF32, head_shape(*apart(specs_))};
 }
 
 ModelParameters ParameterSet::model() const {
@@ -83,6 +115,8 @@ ModelParameters ParameterSet::model() const {
       layer.adapter_dropout = adapter->dropout;
     }
   }
+  if (head_offset_ >= 0 && apart(specs_)->tied_part != TiedPart::kLookup)
+    model.head = head_gradient();
   return model;
 }
 

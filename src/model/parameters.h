@@ -13,8 +13,9 @@
 
 namespace longstride {
 
-// Which parameters of a list have memory in a set. The others are absent views.
-enum class Holds : std::uint8_t { kAll, kTrainable };
+// Which parameters of a list have memory in a set. The others are absent views. kGradients: those
+// of kTrainable, and head_gradient().
+enum class Holds : std::uint8_t { kAll, kTrainable, kGradients };
 
 // Owns one block of device memory, initially zero; each parameter begins at a multiple of 256
 // bytes. Movable. The device must outlive it. On the shapes device the views have no data.
@@ -43,8 +44,14 @@ class ParameterSet {
   const std::vector<ParameterSpec>& specs() const { return specs_; }
   // Parameter i, in the order of specs(); absent if the set does not hold it.
   View view(std::int64_t i) const;
-  // The same views by role.
+  // The same views by role. The head of gradients that are summed apart is head_gradient().
   ModelParameters model() const;
+  // The gradient of a tied embedding as head, where it is summed apart (ParameterSpec::head_apart);
+  // in the stage that has the lookup alone, room for some rows of it, which another stage sends.
+  // No parameter of its own: specs() does not list it. Absent if there is none.
+  View head_gradient() const;
+  // How many rows that is: about 16 MiB.
+  static std::int64_t arriving_rows(const Shape& shape_VD);
 
   // The whole block, gaps between parameters included (they stay zero).
   std::byte* data() const { return memory_->data(); }
@@ -55,6 +62,7 @@ class ParameterSet {
   Device* device_;
   std::vector<ParameterSpec> specs_;
   std::vector<std::int64_t> offsets_;  // -1: not held
+  std::int64_t head_offset_ = -1;      // of head_gradient()
   std::int64_t bytes_ = 0;
   std::unique_ptr<Memory> memory_;
 };

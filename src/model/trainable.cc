@@ -43,7 +43,11 @@ void choose_trainable(std::vector<ParameterSpec>& specs, const std::vector<std::
 
 TrainedParts trained_parts(const std::vector<ParameterSpec>& specs, std::int64_t layers) {
   TrainedParts parts;
-  if (std::ranges::all_of(specs, &ParameterSpec::trainable)) return parts;
+  // A copy of the head is not trained where it is, but its gradient is computed.
+  const auto has_gradient = [](const ParameterSpec& spec) {
+    return spec.trainable || spec.head_apart;
+  };
+  if (std::ranges::all_of(specs, has_gradient)) return parts;
   parts.first_layer = layers;
   parts.head = false;
   std::vector<double> trained(static_cast<std::size_t>(layers)), all(trained.size());
@@ -55,7 +59,7 @@ TrainedParts trained_parts(const std::vector<ParameterSpec>& specs, std::int64_t
       all[layer] += elements;
       trained[layer] += spec.trainable ? elements : 0;
     }
-    if (!spec.trainable) continue;
+    if (!has_gradient(spec)) continue;
     if (place.layer >= 0) parts.first_layer = std::min(parts.first_layer, place.layer);
     if (place.at_top == &ModelParameters::embedding) parts.first_layer = 0;
     if (place.at_top == &ModelParameters::head || place.is_head_too) parts.head = true;

@@ -27,6 +27,9 @@ struct NumericsRecord {
   DType compute = DType::kF32;            // type of activations and KV pages
   DType kv_gradient_dtype = DType::kF32;  // type of gradient pages across chunks
   Determinism determinism = Determinism::kExact;
+  // Gradient of a tied embedding: that of the head is summed apart and added once per step. False
+  // in records that are older than this, and where no tied embedding is trained.
+  bool tied_apart = false;
   SparseLayers sparse = {};
   std::string quantize = {};  // of the projections: "nf4", "int8"; empty: they are not
   std::string device;         // its name

@@ -12,6 +12,7 @@
 
 #include "model/adapter_directory.h"
 #include "model/fold_adapters.h"
+#include "model/tied_head.h"
 #include "train/checkpoint.h"
 #include "train/optimizer.h"
 #include "train/step.h"
@@ -56,6 +57,9 @@ class Engine {
                           const OnSequenceProgress& on_progress = nullptr) {
     return runner_->run(input, scale, should_stop, on_progress);
   }
+  // After the last backward pass of a step, before gradients are read: adds what was summed apart
+  // (model/tied_head.h).
+  void finish_gradients() { add_head_gradient(gradients_); }
   // Losses alone, as StepRunner::evaluate.
   SequenceResult evaluate(const SequenceInput& input,
                           const std::function<bool()>& should_stop = nullptr,

@@ -8,6 +8,7 @@
 #include "model/fold_adapters.h"
 #include "model/presets.h"
 #include "model/quantize_specs.h"
+#include "model/tied_head.h"
 #include "plan/this_machine.h"
 #include "tensor/dtype_words.h"
 #include "train/auto_chunk.h"
@@ -77,9 +78,9 @@ void plan_numerics(RunPlan& plan, Device& device) {
     log_warning(
         "[attention] has settings of sparse layers, and no layer is sparse: they have no "
         "effect without attention.kind = \"sparse\" or attention.layers");
-  const NumericsChoice choice{config.numerics.compute, config.numerics.determinism,
+  const NumericsChoice choice{config.numerics.compute,           config.numerics.determinism,
                               config.numerics.kv_gradient_dtype, std::move(sparse),
-                              quantization_of(plan.model.specs)};
+                              quantization_of(plan.model.specs), sums_head_apart(plan.model.specs)};
   std::optional<std::int64_t>& chunk = plan.config.training.chunk;
   if (!chunk && plan.resume) chunk = plan.resume->state.numerics.chunk_tokens;
   if (!chunk)
@@ -111,6 +112,8 @@ void open_model(RunPlan& plan, const Device& device) {
                  compute_type(device, config.numerics.compute));
   }
   choose_parameters(config, model.specs);
+  // A run goes on as it began.
+  if (!plan.resume || plan.resume->state.numerics.tied_apart) sum_head_apart(model.specs);
 }
 
 }  // namespace

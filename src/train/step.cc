@@ -68,6 +68,7 @@ NumericsRecord choose_numerics(Device& device, const ModelConfig& config, std::i
   record.compute = compute_type(device, choice.compute);
   record.sparse = choice.sparse;
   record.quantize = choice.quantize;
+  record.tied_apart = choice.tied_apart;
   record.chunk_tokens = chunk_tokens;
   record.page_tokens = page_tokens;
   record.head_block_rows = ops::loss_head_block_rows(device.stream(), config.vocabulary);
@@ -131,6 +132,12 @@ StepRunner::StepRunner(const ModelConfig& config, const ParameterSet& weights,
   LS_CHECK(plan_.chunk_tokens == numerics.chunk_tokens && plan_.page_tokens == numerics.page_tokens,
            "a plan for chunks of {} and pages of {}, a record of {} and {}", plan_.chunk_tokens,
            plan_.page_tokens, numerics.chunk_tokens, numerics.page_tokens);
+  for (const ParameterSpec& spec : gradients.specs())
+    LS_CHECK(
+        (!spec.place.is_head_too || !spec.trainable || spec.head_apart == numerics.tied_apart) &&
+            (!spec.head_apart || numerics.tied_apart),
+        "{}: head and lookup are summed {}, and the record says otherwise", spec.name,
+        spec.head_apart ? "apart" : "together");
   ops::use_kernel_choices(device_.stream(), numerics.choices);
   reserve_libraries(device_, config, numerics, plan_.max_tokens);
   rope_ = std::make_unique<RopeOnDevice>(device_, config);

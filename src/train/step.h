@@ -44,6 +44,7 @@ struct NumericsChoice {
   std::string kv_gradient_dtype = "f32";
   SparseLayers sparse = {};
   std::string quantize = {};  // as in the record
+  bool tied_apart = false;    // as in the record: sums_head_apart of the parameters
 };
 
 // The type of activations for `compute`. Throws Error as choose_numerics does.

@@ -392,6 +392,7 @@ void Trainer::update(StepReport& report, const std::string& nonfinite) {
   const TrainConfig& config = plan_.config;
   const auto start = std::chrono::steady_clock::now();
   const TraceSpan span(compute_track(engine_.device().stream()), {"update"});
+  engine_.finish_gradients();
   report.gradient_norm = ranks_.gradient_norm(engine_.optimizer(), engine_.gradients());
   if (!std::isfinite(report.loss) || !std::isfinite(report.gradient_norm))
     handle_nonfinite(report, nonfinite);

@@ -15,6 +15,7 @@ NumericsRecord example() {
   record.compute = DType::kBF16;
   record.kv_gradient_dtype = DType::kBF16;
   record.quantize = "nf4";
+  record.tied_apart = true;
   record.determinism = Determinism::kFast;
   record.device = "cpu";
   record.kernels = "OpenBLAS 0.3.21 Haswell";
@@ -34,7 +35,7 @@ TEST(NumericsRecord, ComesBackFromJson) {
 TEST(NumericsRecord, JsonHoldsEveryField) {
   const auto names = {"chunk_tokens",      "page_tokens", "head_block_rows", "compute",
                       "kv_gradient_dtype", "determinism", "device",          "kernels",
-                      "choices",           "sparse",      "quantize"};
+                      "choices",           "sparse",      "quantize",        "tied_apart"};
   const Json json = as_json(example());
   EXPECT_EQ(json.size(), names.size());
   for (const char* name : names) EXPECT_TRUE(json.contains(name)) << name;
@@ -54,6 +55,8 @@ TEST(NumericsRecord, DamageIsNamed) {
       EXPECT_FALSE(numerics_from_json(missing, "state.json").sparse.any());
     } else if (key == "quantize") {
       EXPECT_EQ(numerics_from_json(missing, "state.json").quantize, "");
+    } else if (key == "tied_apart") {
+      EXPECT_FALSE(numerics_from_json(missing, "state.json").tied_apart);
     } else {
       EXPECT_TRUE(says(error_of([&] { numerics_from_json(missing, "state.json"); }),
                        {"state.json", "damaged", key, "another checkpoint"}));
@@ -63,6 +66,7 @@ TEST(NumericsRecord, DamageIsNamed) {
       wrong.insert(wrong.end(), {7, "text", Json{{"a product", 7}}});
     else
       wrong.push_back(Json::object());
+    if (value.is_boolean()) wrong.insert(wrong.end(), {1, "true"});
     if (value.is_string()) wrong.insert(wrong.end(), {7, 1.5, true});
     if (key == "compute" || key == "kv_gradient_dtype" || key == "determinism")
       wrong.insert(wrong.end(), {"", "BF16", "exactly"});
@@ -111,6 +115,7 @@ TEST(DescribeDifference, SeesEveryField) {
     else
       changed[key] = value == "bf16"     ? Json("f32")
                      : value == "fast"   ? Json("exact")
+                     : value == true     ? Json(false)
                      : value.is_string() ? Json("other")
                                          : Json(1);
     const std::string text = describe_difference(example(), numerics_from_json(changed, "here"));
