@@ -50,11 +50,6 @@ StageParts stage_of(const StepBenchOptions& o, const ModelConfig& config,
   if (o.stage >= o.stages)
     throw Error(fmt::format("--stage is {}, but there are {} stages", o.stage, o.stages),
                 fmt::format("give 0 to {}", o.stages - 1));
-  if (o.stages > 1 && config.tied_embeddings)
-    throw Error(fmt::format("--stages {}: {} uses its embedding as its head, and the two are in "
-                            "different stages",
-                            o.stages, o.preset),
-                "choose a larger preset: qwen2.5-7b, for instance");
   const std::vector<std::int64_t> cuts = spread_layers(config, numerics, context, o.stages);
   const auto stage = static_cast<std::size_t>(o.stage);
   return stage_parts(config, parameters, numerics, cuts[stage], cuts[stage + 1]);

@@ -77,7 +77,8 @@ std::vector<FileTensor> file_tensors(const std::vector<ParameterSpec>& specs) {
   std::int64_t rows = 0;  // of the last tensor that have come, if it is made of parts
   for (std::size_t i = 0; i < specs.size(); ++i) {
     const ParameterSpec& spec = specs[i];
-    if (spec.derived || (adapters && !spec.trainable)) continue;
+    const bool copy = spec.tied_part == TiedPart::kHeadCopy;
+    if (spec.derived || copy || (adapters && !spec.trainable)) continue;
     const auto index = static_cast<std::int64_t>(i);
     if (!spec.part) {
       tensors.push_back({prefix + spec.name, spec.shape, index, 1});

@@ -22,7 +22,7 @@ struct FileTensor {
 
 // In the order of the parameters. Parameters of one tensor must follow each other and make up all
 // of it. With adapters these are the trained parameters alone, under PEFT's names; what is derived
-// from others is in no file.
+// from others, or a copy of another stage's, is in no file.
 std::vector<FileTensor> file_tensors(const std::vector<ParameterSpec>& specs);
 
 // Bytes of all of them.

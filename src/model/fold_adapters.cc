@@ -175,7 +175,8 @@ void load_adapters(const AdapterDirectory& directory, ParameterSet& weights) {
   for (std::int64_t i = 0; i < weights.size(); ++i) {
     const ParameterSpec& spec = weights.specs()[static_cast<std::size_t>(i)];
     const AdapterTensor* tensor = directory.find(spec.file_name());
-    if (tensor == nullptr && spec.place.is_head_too) tensor = directory.find("lm_head.weight");
+    const bool tied = spec.place.is_head_too || spec.tied_part != TiedPart::kWhole;
+    if (tensor == nullptr && tied) tensor = directory.find("lm_head.weight");
     if (tensor != nullptr && spec.part)
       load_rows(directory.floats(*tensor), spec, weights.device(), weights.view(i));
     else if (tensor != nullptr)

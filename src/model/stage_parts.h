@@ -13,14 +13,17 @@ namespace longstride {
 
 struct StageParts {
   Stage stage;
-  ModelConfig config;                     // of its layers, counted from 0
-  std::vector<ParameterSpec> parameters;  // by the model's names, in its order and numbered by it
+  ModelConfig config;  // of its layers, counted from 0
+  // By the model's names, in its order and numbered by it; a copy of another stage's comes last.
+  std::vector<ParameterSpec> parameters;
   NumericsRecord numerics;
 };
 
 // Layers [first, end) of a model. The embedding belongs to the stage with the first layer, the
-// final norm and the head to the one with the last. Embedding and head must not be tied, unless one
-// stage has all layers.
+// final norm and the head to the one with the last. A tied embedding is trained in the first stage;
+// the last one has a copy of its weight as head (TiedPart, train/tied_stages.h). That needs
+// gradients that are summed apart: throws Error where a run of an older record sums them together
+// and a stage does not have all layers.
 StageParts stage_parts(const ModelConfig& config, const std::vector<ParameterSpec>& parameters,
                        const NumericsRecord& numerics, std::int64_t first, std::int64_t end);
 

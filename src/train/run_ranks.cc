@@ -39,7 +39,8 @@ std::vector<RunRanks::Run> RunRanks::runs_of(const RunPlan& plan) {
     const StageParts parts =
         stage_parts(plan.model.config, all, plan.numerics, plan.cuts[stage], plan.cuts[stage + 1]);
     for (std::int64_t i = 0; i < std::ssize(parts.parameters); ++i)
-      owners[static_cast<std::size_t>(number_of(parts.parameters, i))] = {rank, i};
+      if (parts.parameters[static_cast<std::size_t>(i)].trainable)
+        owners[static_cast<std::size_t>(number_of(parts.parameters, i))] = {rank, i};
   }
   std::vector<Run> runs;
   for (std::size_t i = 0; i < all.size(); ++i) {
