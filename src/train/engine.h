@@ -95,6 +95,7 @@ class Engine {
   const ModelConfig& config() const { return config_; }
   ParameterSet& weights() { return weights_; }
   const ParameterSet& weights() const { return weights_; }
+  ParameterSet& gradients() { return gradients_; }
   const ParameterSet& gradients() const { return gradients_; }
   Optimizer& optimizer() { return *optimizer_; }
   const StepRunner& runner() const { return *runner_; }

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "model/tied_head.h"
 
 namespace longstride {
 namespace {
@@ -24,7 +25,9 @@ std::int64_t message_bytes(const RunPlan& plan) {
 }  // namespace
 
 std::int64_t RunRanks::host_bytes(const RunPlan& plan) {
-  return plan.place.several() ? LinkedStages::host_bytes(message_bytes(plan)) : 0;
+  if (!plan.place.several()) return 0;
+  return LinkedStages::host_bytes(message_bytes(plan)) +
+         TiedStages::host_bytes(plan.part.parameters);
 }
 
 std::vector<RunRanks::Run> RunRanks::runs_of(const RunPlan& plan) {
@@ -59,6 +62,7 @@ RunRanks::RunRanks(const RunPlan& plan, Device& device, comm::MessageLink* link)
   if (!several()) return;
   runs_ = runs_of(plan);
   neighbours_ = std::make_unique<LinkedStages>(device, *link, message_bytes(plan));
+  tied_ = std::make_unique<TiedStages>(device, *link, plan.part.parameters);
   votes_ = std::make_unique<comm::StopVotes>(*link, kVoteLag * link->size());
   reported_ = link->counters();
 }
@@ -130,6 +134,17 @@ RunRanks::Losses RunRanks::share_losses(const StepRunner& runner, std::int64_t t
   comm::share_bytes(*link_, last, {all.losses.data(), tokens * std::int64_t{sizeof(float)}});
   comm::share_bytes(*link_, last, {all.correct.data(), tokens});
   return all;
+}
+
+void RunRanks::finish_gradients(ParameterSet& gradients) {
+  if (several())
+    tied_->fold(gradients);
+  else
+    add_head_gradient(gradients);
+}
+
+void RunRanks::share_weights(ParameterSet& weights) {
+  if (several()) tied_->share(weights);
 }
 
 double RunRanks::gradient_norm(Optimizer& optimizer, const ParameterSet& gradients) {

@@ -16,6 +16,7 @@
 #include "train/optimizer.h"
 #include "train/run_plan.h"
 #include "train/run_sinks.h"
+#include "train/tied_stages.h"
 
 namespace longstride {
 
@@ -53,6 +54,10 @@ class RunRanks {
     std::vector<char> correct;
   };
   Losses share_losses(const StepRunner& runner, std::int64_t tokens);
+  // Once per step, after end_tasks, before gradients are read: completes those of a tied embedding.
+  void finish_gradients(ParameterSet& gradients);
+  // After an update: copies of weights in other stages become the new ones.
+  void share_weights(ParameterSet& weights);
   // In the order of the whole model's parameters: the bits of one process.
   double gradient_norm(Optimizer& optimizer, const ParameterSet& gradients);
   std::string first_nonfinite(Optimizer& optimizer, const ParameterSet& gradients);
@@ -76,6 +81,7 @@ class RunRanks {
   comm::MessageLink* link_;
   std::vector<Run> runs_;
   std::unique_ptr<LinkedStages> neighbours_;
+  std::unique_ptr<TiedStages> tied_;
   std::unique_ptr<comm::StopVotes> votes_;
   std::int64_t episode_ = -1;  // of the last task
   int stop_signal_ = 0;

@@ -8,12 +8,31 @@
 #include "ops/elementwise.h"
 
 namespace longstride {
+namespace {
+
+// The parameter of a stage that another has too, or the end.
+auto find_tied(const std::vector<ParameterSpec>& parameters) {
+  return std::ranges::find_if(
+      parameters, [](const ParameterSpec& spec) { return spec.tied_part != TiedPart::kWhole; });
+}
+
+// Of rows that travel at once, as gradients or as weights.
+std::int64_t piece_bytes(const ParameterSpec& tied) {
+  return ParameterSet::arriving_rows(tied.shape) * tied.shape[1] *
+         std::max(size_of(DType::kF32), size_of(tied.dtype));
+}
+
+}  // namespace
+
+std::int64_t TiedStages::host_bytes(const std::vector<ParameterSpec>& parameters) {
+  const auto found = find_tied(parameters);
+  return found == parameters.end() ? 0 : 2 * piece_bytes(*found);
+}
 
 TiedStages::TiedStages(Device& device, comm::Link& link,
                        const std::vector<ParameterSpec>& parameters)
     : device_(device), link_(link) {
-  const auto found = std::ranges::find_if(
-      parameters, [](const ParameterSpec& spec) { return spec.tied_part != TiedPart::kWhole; });
+  const auto found = find_tied(parameters);
   if (found == parameters.end()) return;
   part_ = found->tied_part;
   trained_ = found->head_apart;
@@ -23,8 +42,7 @@ TiedStages::TiedStages(Device& device, comm::Link& link,
            "{} in rank {} of {}", found->name, link.rank(), link.size());
   fold_bytes_ = bytes_of(DType::kF32, found->shape);
   share_bytes_ = bytes_of(found->dtype, found->shape);
-  const std::int64_t row = std::max(fold_bytes_, share_bytes_) / found->shape[0];
-  for (Piece& piece : pieces_) piece.bytes.resize(static_cast<std::size_t>(rows_ * row));
+  for (Piece& piece : pieces_) piece.bytes.resize(static_cast<std::size_t>(piece_bytes(*found)));
 }
 
 TiedStages::~TiedStages() {

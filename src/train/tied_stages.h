@@ -32,6 +32,8 @@ class TiedStages {
   // have room for a piece (ParameterSet::head_gradient), which is planned with them.
   TiedStages(Device& device, comm::Link& link, const std::vector<ParameterSpec>& parameters);
   ~TiedStages();
+  // Of host memory, that one takes.
+  static std::int64_t host_bytes(const std::vector<ParameterSpec>& parameters);
   TiedStages(const TiedStages&) = delete;
   TiedStages& operator=(const TiedStages&) = delete;
 

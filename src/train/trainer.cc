@@ -392,7 +392,7 @@ void Trainer::update(StepReport& report, const std::string& nonfinite) {
   const TrainConfig& config = plan_.config;
   const auto start = std::chrono::steady_clock::now();
   const TraceSpan span(compute_track(engine_.device().stream()), {"update"});
-  engine_.finish_gradients();
+  ranks_.finish_gradients(engine_.gradients());
   report.gradient_norm = ranks_.gradient_norm(engine_.optimizer(), engine_.gradients());
   if (!std::isfinite(report.loss) || !std::isfinite(report.gradient_norm))
     handle_nonfinite(report, nonfinite);
@@ -405,6 +405,7 @@ void Trainer::update(StepReport& report, const std::string& nonfinite) {
   if (!report.skipped) {
     updating_ = true;
     engine_.update(report.learning_rate, scale, state_.updates + 1);
+    ranks_.share_weights(engine_.weights());
     updating_ = false;
     ++state_.updates;
   }

@@ -45,6 +45,9 @@ KINDS = {
     "state in host memory": ["--memory.optimizer=host"],
     "some parameters frozen": ['--model.freeze=["model.layers.1.*", "model.embed_tokens.*"]'],
     "recomputed": ["--memory.activations=recompute"],
+    "tied": [],
+    "tied, adapters": ["--lora.rank=4"],
+    "tied, adapters and whole modules": ["--lora.rank=4", "--lora.also_train=lm_head"],
     "evaluated": ["--eval.path=FOLDER/eval.bin", "--eval.every=2"],
 }
 
@@ -118,10 +121,10 @@ def results(line):
     return {key: line.get(key) for key in ("kind", "step", "loss", "accuracy", "targets", "gradient_norm", "by_position")}
 
 
-def same_bytes(program, kind, tied=False):
-    with folder_for(program, tied=tied) as folder:
+def same_bytes(program, kind):
+    with folder_for(program, tied=kind.startswith("tied")) as folder:
         folder.train("one", 1, *KINDS[kind])
-        for ranks in (2, 3, 4) if kind == "dense" else (3,):
+        for ranks in (2, 3, 4) if kind in ("dense", "tied") else (3,):
             folder.train(f"out{ranks}", ranks, *KINDS[kind])
             expect_same(folder, "one", f"out{ranks}")
             expect([results(line) for line in folder.metrics("one")] ==
