@@ -29,6 +29,7 @@ double copy_seconds(const TaskMoves& m, const CopyRates& r) {
 // them are under way together.
 struct Group {
   PhaseCost* phase = nullptr;
+  std::size_t first = 0;  // task
   double arithmetic = 0, attention = 0;
   TaskMoves moves;
 };
@@ -79,6 +80,9 @@ class Prediction {
     }
     return cost_;
   }
+  // After run().
+  const StepSchedule& schedule() const { return schedule_; }
+  const std::vector<double>& tasks() const { return tasks_; }
 
  private:
   PhaseCost& phase_of(const Task& task, EpisodeKind episode) {
@@ -89,6 +93,7 @@ class Prediction {
 
   void add(const Task& task, EpisodeKind episode) {
     const TaskSeconds seconds = seconds_of(counter_.count(task), rates_);
+    tasks_.push_back(seconds.total());
     PhaseCost& phase = phase_of(task, episode);
     phase.products += seconds.products;
     phase.attention += seconds.attention;
@@ -107,7 +112,10 @@ class Prediction {
     if (!attends && !task.append && !alone) return;
     if (attends || !task.append) close_group();
     Group& g = group_;
-    if (g.phase == nullptr) g.phase = &phase;
+    if (g.phase == nullptr) {
+      g.phase = &phase;
+      g.first = tasks_.size() - 1;
+    }
     g.arithmetic += seconds.total();
     g.attention += seconds.attention;
     g.moves.in += moves.in;
@@ -134,8 +142,11 @@ class Prediction {
   }
 
   void close_group() {
-    if (group_.phase != nullptr)
-      group_.phase->transfers += exposed(group_, pages_.overlap(), rates_);
+    if (group_.phase != nullptr) {
+      const double seconds = exposed(group_, pages_.overlap(), rates_);
+      group_.phase->transfers += seconds;
+      tasks_[group_.first] += seconds;
+    }
     group_ = {};
   }
 
@@ -147,6 +158,7 @@ class Prediction {
   ActivationSizes sizes_;
   double on_disk_;  // the share of activations that leave the device
   StepCost cost_;
+  std::vector<double> tasks_;  // seconds
   Group group_;
 };
 
@@ -161,6 +173,14 @@ StepCost predict_step(const ModelConfig& config, const NumericsRecord& numerics,
   cost.model_flops = step_model_flops(config, plan);
   cost.utilization = cost.model_flops / seconds / rates.peak_flops;
   return cost;
+}
+
+std::vector<PipelineTask> predict_stage(const ModelConfig& config, const NumericsRecord& numerics,
+                                        const StepPlan& plan, const MachineRates& rates) {
+  check_type(numerics, rates);
+  Prediction prediction(config, numerics, plan, rates);
+  prediction.run();
+  return pipeline_tasks(prediction.schedule(), plan.schedule.stage, prediction.tasks());
 }
 
 std::vector<double> task_seconds(const ModelConfig& config, const NumericsRecord& numerics,

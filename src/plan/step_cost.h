@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "plan/machine_rates.h"
+#include "plan/pipeline_simulation.h"
 #include "plan/step_plan.h"
 
 namespace longstride {
@@ -44,6 +45,11 @@ struct StepCost {
 // Throws Error if the rates are for another type of activations than the record's.
 StepCost predict_step(const ModelConfig& config, const NumericsRecord& numerics,
                       const StepPlan& plan, const MachineRates& rates);
+
+// The tasks of a plan as a pipeline's stage runs them, with the copies that they wait for. Together
+// they take as long as predict_step says. Throws like it.
+std::vector<PipelineTask> predict_stage(const ModelConfig& config, const NumericsRecord& numerics,
+                                        const StepPlan& plan, const MachineRates& rates);
 
 // Arithmetic of every task, in the order of make_step_schedule(plan.layout(), plan.schedule).
 // Throws like predict_step.

@@ -188,6 +188,24 @@ TEST(StepCost, TasksAddUp) {
   EXPECT_NEAR(cost.tokens_per_s, 4096 / cost.total(), 1e-6);
 }
 
+// With copies of pages and of activations beside the arithmetic.
+TEST(StepCost, TasksOfAStageAddUp) {
+  GpuStep step{.tokens = 65536, .chunk = 4096, .page_memory = GpuStep::kStreaming};
+  for (const std::int64_t budget : {SparseLayers::kNone, std::int64_t{32}}) {
+    step.budget = budget;
+    const StepCost cost = step.predict(h200());
+    EXPECT_GT(cost.exposed_transfers(), 0);
+    double sum = 0, forward = 0;
+    for (const PipelineTask& task :
+         predict_stage(step.config(), step.numerics(), step.plan(), h200())) {
+      sum += task.seconds;
+      if (task.phase == PipelinePhase::kForward) forward += task.seconds;
+    }
+    EXPECT_NEAR(sum, cost.total(), 1e-9 * sum);
+    EXPECT_NEAR(forward, cost.forward.total(), 1e-9 * sum);
+  }
+}
+
 // 28 layers of 233 million weights, forward and backward: half a byte is read, two are written.
 TEST(StepCost, QuantizedWeightsAreWidenedForEveryProduct) {
   const GpuStep step{.tokens = 4096, .chunk = 4096};
