@@ -14,9 +14,11 @@
 #include "cli/config_words.h"
 #include "cli/output.h"
 #include "cli/plan_report.h"
+#include "cli/ranks_report.h"
 #include "cli/usage.h"
 #include "plan/machines.h"
 #include "plan/memory_map_svg.h"
+#include "plan/pipeline_svg.h"
 #include "plan/plan_file.h"
 #include "plan/plan_page.h"
 #include "plan/this_machine.h"
@@ -26,8 +28,8 @@ namespace {
 
 struct Options {
   std::string preset, model, chunk, machine, gpu_memory, host_memory, disk,
-      attention = "model", device = "auto", svg, html, out, quantize;
-  std::int64_t lora = 0;
+      attention = "model", device = "auto", svg, html, out, quantize, link_rate;
+  std::int64_t lora = 0, ranks = 0;  // ranks 0: not given
   bool device_given = false;
   std::vector<std::string> contexts;
   double price = 0;
@@ -184,39 +186,82 @@ void check_outputs(const Options& o) {
     return [text](std::string_view head) { return head.starts_with(text); };
   };
   if (!o.out.empty()) check_output_file(o.out, {"--out", "a plan", begins_as_plan_file});
-  if (!o.svg.empty())
+  if (!o.svg.empty() && o.ranks > 0)
+    check_output_file(o.svg, {"--svg", "a schedule", begins(kPipelineSvgBegin)});
+  else if (!o.svg.empty())
     check_output_file(o.svg, {"--svg", "a memory map", begins(kMemoryMapSvgBegin)});
   if (!o.html.empty())
     check_output_file(o.html, {"--html", "a page about plans", begins(kPlanPageBegin)});
 }
 
+// How the user named it.
+std::string model_name(const Options& o, const TrainConfig& config) {
+  if (!o.preset.empty()) return o.preset;
+  if (!o.model.empty()) return o.model;
+  return config.model.preset.empty() ? config.model.path.string() : config.model.preset;
+}
+
+// Files show the longest context that fits; null if none does.
+template <class Outlooks>
+auto shown_of(const Options& o, const Outlooks& outlooks, const auto& context_of) {
+  const typename Outlooks::value_type* shown = nullptr;
+  for (const auto& outlook : outlooks)
+    if (outlook.fits() && (shown == nullptr || context_of(outlook) > context_of(*shown)))
+      shown = &outlook;
+  if (shown == nullptr && !(o.svg.empty() && o.out.empty()))
+    throw Error("none of the contexts fits, so there is nothing to write",
+                "see what longstride plan says without --svg and --out");
+  return shown;
+}
+
+int plan_on_ranks(const Options& o, TrainConfig config, Target& target) {
+  RanksReport report{.model = model_name(o, config),
+                     .machine = target.rates,
+                     .link = kHostLink,
+                     .price = o.price,
+                     .outlooks = {}};
+  if (!o.link_rate.empty())
+    report.link.bytes_per_s = static_cast<double>(parse_size(o.link_rate, "--link-rate"));
+  for (const std::int64_t context : contexts_of(o, config, target)) {
+    config.training.context = context;
+    report.outlooks.push_back(plan_ranks(plan_shapes(config, *target.device), *target.device,
+                                         target.rates, {o.ranks, report.link}));
+  }
+  const auto context_of = [](const PipelineOutlook& outlook) { return outlook.context; };
+  const PipelineOutlook* shown = shown_of(o, report.outlooks, context_of);
+  if (!o.svg.empty()) write_file_atomic(o.svg, picture_of(report, *shown));
+  if (!o.html.empty()) write_file_atomic(o.html, report_page(report));
+  return print_output(o.json ? dump_json(report_to_json(report), 2) + "\n" : report_text(report));
+}
+
+void check_ranks(const Options& o) {
+  if (o.ranks == 0 && !o.link_rate.empty())
+    throw Error("--link-rate without --ranks", "add --ranks 8, for instance");
+  if (o.ranks == 0) return;
+  if (!o.out.empty())
+    throw Error("--out with --ranks: every stage has a plan of its own",
+                "leave --out out; --svg draws the schedule");
+  if (o.longest) throw Error("--longest with --ranks", "give --context 256K,1M, for instance");
+}
+
 int run_plan(const Options& o, const std::vector<std::string>& extras) {
+  check_ranks(o);
   check_outputs(o);
   const ConfigWords words = sort_words(extras, "plan");
   TrainConfig config = read_config(o, words);
   Target target = target_of(o, o.device_given ? o.device : config.device.name);
   config = complete(std::move(config), o, words, target);
-  PlanReport report{.model = !o.preset.empty()             ? o.preset
-                             : !o.model.empty()            ? o.model
-                             : config.model.preset.empty() ? config.model.path.string()
-                                                           : config.model.preset,
-                    .machine = target.rates,
-                    .price = o.price,
-                    .outlooks = {}};
+  if (o.ranks > 0) return plan_on_ranks(o, std::move(config), target);
+  PlanReport report{
+      .model = model_name(o, config), .machine = target.rates, .price = o.price, .outlooks = {}};
   for (const std::int64_t context : contexts_of(o, config, target)) {
     config.training.context = context;
     report.outlooks.push_back(make_outlook(config, *target.device, target.rates));
   }
-  // The picture and the plan are of the longest context that fits.
-  const Outlook* shown = nullptr;
-  for (const Outlook& outlook : report.outlooks)
-    if (outlook.fits() && (shown == nullptr || outlook.context() > shown->context()))
-      shown = &outlook;
-  if (shown == nullptr && !(o.svg.empty() && o.out.empty()))
-    throw Error("none of the contexts fits, so there is nothing to write",
-                "see what longstride plan says without --svg and --out");
-  if (shown != nullptr && !o.svg.empty()) write_file_atomic(o.svg, picture_of(report, *shown));
-  if (shown != nullptr && !o.out.empty())
+  const auto context_of = [](const Outlook& outlook) { return outlook.context(); };
+  const Outlook* shown = shown_of(o, report.outlooks, context_of);
+  if (!o.svg.empty()) write_file_atomic(o.svg, picture_of(report, *shown));
+  if (!o.out.empty())
     write_plan_file(o.out, shown->plan.model.config, shown->plan.numerics, *shown->plan.step);
   if (!o.html.empty()) write_file_atomic(o.html, report_page(report));
   return print_output(o.json ? dump_json(report_to_json(report), 2) + "\n" : report_text(report));
@@ -259,6 +304,13 @@ void add_plan(CLI::App& app, Action& action) {
                    "plan for another machine: a name (h200, h100, ...) or a file of rates by "
                    "longstride calibrate --out")
       ->check(not_empty());
+  command
+      ->add_option("--ranks", o->ranks,
+                   "plan for so many processes, each with such a device: how they are cut into "
+                   "stages and data groups, and the simulated step")
+      ->check(CLI::Range(1, 4096));
+  command->add_option("--link-rate", o->link_rate,
+                      "bytes a second between two ranks; without it 5 GB");
   command->add_option("--gpu-memory", o->gpu_memory, "bytes of the device for everything");
   command->add_option("--host-memory", o->host_memory,
                       "bytes of host memory for what leaves the device");
@@ -266,7 +318,9 @@ void add_plan(CLI::App& app, Action& action) {
   command->add_option("--price", o->price, "of the machine, an hour: prints what tokens cost")
       ->check(finite_number() & CLI::PositiveNumber);
   command->add_flag("--json", o->json, "print JSON instead of tables");
-  command->add_option("--svg", o->svg, "draw the memory of the longest context that fits")
+  command
+      ->add_option("--svg", o->svg,
+                   "draw the memory of the longest context that fits; with --ranks its schedule")
       ->check(not_empty());
   command
       ->add_option("--out", o->out,

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/sizes.h"
+#include "cli/text_table.h"
 #include "plan/allocator_model.h"
 #include "plan/memory_map_svg.h"
 #include "plan/plan_page.h"
@@ -13,10 +14,7 @@ namespace longstride::cli {
 namespace {
 
 using Cells = std::vector<std::string>;
-struct Table {
-  Cells header;
-  std::vector<Cells> rows;
-};
+using Table = TextTable;
 
 std::string gib(std::int64_t bytes) {
   return bytes == 0 ? "-" : fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 30));
@@ -82,23 +80,6 @@ Table memory_table(const PlanReport& report) {
                       gib(m.host_activations), gib(n.optimizer_host), gib(n.disk_total())});
   }
   return t;
-}
-
-std::string to_text(const Table& t) {
-  std::vector<std::size_t> widths;
-  for (const std::string& cell : t.header) widths.push_back(cell.size());
-  for (const Cells& row : t.rows)
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  std::string text;
-  const auto line = [&](const Cells& row) {
-    std::string s;
-    for (std::size_t i = 0; i < row.size(); ++i)
-      s += fmt::format("{}{:>{}}", i == 0 ? "" : "  ", row[i], widths[i]);
-    text += s + "\n";
-  };
-  line(t.header);
-  for (const Cells& row : t.rows) line(row);
-  return text;
 }
 
 std::string describe_machine(const MachineRates& m) {

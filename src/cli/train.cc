@@ -13,6 +13,7 @@
 #include "base/sizes.h"
 #include "cli/commands.h"
 #include "cli/config_words.h"
+#include "cli/dry_run_ranks.h"
 #include "cli/run_sinks.h"
 #include "cli/stop_signals.h"
 #include "cli/train_ranks.h"
@@ -39,7 +40,8 @@ struct Options {
   std::string resume;  // empty: no; "true": the newest; else a checkpoint's directory
   std::string device, trace;
   std::int64_t trace_steps = 2;
-  std::string title;  // of the trace
+  std::int64_t ranks = 0;  // of a dry run; 0: not given
+  std::string title;       // of the trace
 
   ResumeChoice resume_choice() const {
     if (resume.empty()) return {};
@@ -135,14 +137,28 @@ void tell_stages(const RunPlan& plan, comm::MessageLink& link) {
   }
 }
 
+int dry_run_done() {
+  log_info("dry run: everything checks out, nothing was written");
+  return 0;
+}
+
 int train_as(const Options& options, const TrainConfig& config, comm::MessageLink* link) {
   if (link != nullptr && !options.trace.empty())
     throw Error("--trace is for one process", "leave it out, or start one process");
+  if (link != nullptr && options.ranks > 0)
+    throw Error(
+        fmt::format("--ranks {} is for a plan without a launcher, and there are {} processes",
+                    options.ranks, link->size()),
+        "leave it out, or start one process");
   std::optional<Tracer> tracer;
   if (!options.trace.empty()) tracer.emplace(options.trace);
   const auto begin = std::chrono::steady_clock::now();
   const RankDevice rank = open_rank_device(config, link);
   Device& device = *rank.device;
+  if (options.ranks > 0) {
+    dry_run_on_ranks(config, device, options.ranks, options.config);
+    return dry_run_done();
+  }
   RunPlan plan = plan_run(
       config, device,
       find_resume_point_together(config.checkpoint.directory, options.resume_choice(), link),
@@ -163,10 +179,7 @@ int train_as(const Options& options, const TrainConfig& config, comm::MessageLin
   }
   check_fits(plan);
   if (link == nullptr || link->rank() == 0) check_outputs(plan);
-  if (options.dry_run) {
-    log_info("dry run: everything checks out, nothing was written");
-    return 0;
-  }
+  if (options.dry_run) return dry_run_done();
   check_all_see(config.checkpoint.directory, link);
   return run_training(options, std::move(plan), device, {seconds_since(begin), step_seconds},
                       tracer, link);
@@ -174,6 +187,7 @@ int train_as(const Options& options, const TrainConfig& config, comm::MessageLin
 
 int train(Options options, const std::vector<std::string>& extras) {
   ConfigWords words = words_of(extras);
+  options.config = words.config;
   options.title = "train " + words.config;
   if (!options.device.empty()) words.overrides.push_back("device.name=" + options.device);
   return run_train([&] { return load_train_config(words.config, words.overrides); },
@@ -190,12 +204,18 @@ void add_train(CLI::App& app, Action& action) {
       app.add_subcommand("train",
                          "train CONFIG.toml: train a model as a configuration file says "
                          "(docs/configuration.md)");
-  command->add_flag("--dry-run", options->dry_run,
-                    "check everything and show what the run will need, then stop");
-  command->add_flag(
+  CLI::Option* dry_run = command->add_flag(
+      "--dry-run", options->dry_run, "check everything and show what the run will need, then stop");
+  CLI::Option* resume = command->add_flag(
       "--resume", options->resume,
       "go on from the newest checkpoint of checkpoint.directory, or with --resume=DIR "
       "from that one");
+  command
+      ->add_option("--ranks", options->ranks,
+                   "with --dry-run: show what so many processes would do, without a launcher")
+      ->check(CLI::Range(1, 4096))
+      ->needs(dry_run)
+      ->excludes(resume);
   command->add_option("--device", options->device, "the same as --device.name: auto, cpu or cuda");
   CLI::Option* trace = command->add_option(
       "--trace", options->trace,

@@ -109,6 +109,8 @@ std::vector<std::string> find_remedies(const TrainConfig& config, Device& device
   return {};
 }
 
+}  // namespace
+
 UpdateBytes update_bytes(const RunNeeds& n) {
   const auto d = [](std::int64_t bytes) { return static_cast<double>(bytes); };
   const bool offloaded = n.optimizer_host + n.optimizer_disk > 0;
@@ -118,8 +120,6 @@ UpdateBytes update_bytes(const RunNeeds& n) {
           .state_host = d(n.optimizer_host),
           .state_disk = d(n.optimizer_disk)};
 }
-
-}  // namespace
 
 RetentionShares retention_shares(const StepPlan& plan) {
   RetentionShares shares;

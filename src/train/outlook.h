@@ -43,6 +43,9 @@ struct Outlook {
   double price_per_million(double price_per_hour) const;
 };
 
+// What the update of a planned run reads and writes.
+UpdateBytes update_bytes(const RunNeeds& needs);
+
 // Of a training step as planned, all its sequences as long as the context, with the update; nothing
 // if the step was not planned or the rates are for another type of activations.
 std::optional<double> predict_training_step(const RunPlan& plan, const MachineRates& rates);

@@ -40,7 +40,7 @@ std::int64_t device_reserve(std::int64_t total) {
 
 // Host budget less `others`, for pages or for a state that may go to disk.
 std::int64_t host_budget(const RunPlan& plan, const Device& device, std::int64_t others) {
-  if (plan.config.memory.host) return *plan.config.memory.host - others;
+  if (plan.config.memory.host) return *plan.config.memory.host / plan.place.on_host - others;
   if (device.shares_host_memory()) return 0;
   return but_a_reserve(std::max<std::int64_t>(0, free_host(plan, device) - others));
 }
@@ -73,9 +73,12 @@ void place_optimizer(RunPlan& plan, StatePlace place, std::int64_t host_bytes = 
   plan.state.host_bytes = host_bytes;
   const StateBytes bytes =
       Optimizer::bytes_needed(plan.part.parameters, plan.config.optimizer, plan.state);
-  plan.needs.optimizer = bytes.device;
-  plan.needs.optimizer_host = bytes.host;
-  plan.needs.optimizer_disk = bytes.disk;
+  const std::int64_t shards = plan.place.shards;
+  const auto mine = [&](std::int64_t all) { return (all + shards - 1) / shards; };
+  // Slots that slices pass through are as large for a part of the state.
+  plan.needs.optimizer = place == StatePlace::kDevice ? mine(bytes.device) : bytes.device;
+  plan.needs.optimizer_host = mine(bytes.host);
+  plan.needs.optimizer_disk = mine(bytes.disk);
 }
 
 // With memory.optimizer = auto, if the run does not fit, offloads the optimizer's state if it fits
@@ -107,7 +110,7 @@ StepOptions step_options(const RunPlan& plan) {
           .keep_chunks = training.keep_chunks,
           .within_episode = within_episode(training.rebuild_feed_forward),
           .packed = plan.packed,
-          .evaluates = plan.eval_samples != nullptr || plan.interactive,
+          .evaluates = plan.evaluates || plan.eval_samples != nullptr || plan.interactive,
           .scores = plan.interactive,
           .weighted = plan.weighted || plan.interactive,
           .stage = plan.part.stage};
@@ -248,7 +251,7 @@ void plan_memory(RunPlan& plan, Device& device, const MachineRates& rates, Effor
   const NumericsRecord& numerics = plan.part.numerics;
   const MemoryConfig& memory = plan.config.memory;
   const std::int64_t context = plan.config.training.context;
-  needs.disk_available = disk_budget(memory);
+  needs.disk_available = disk_budget(memory) / plan.place.on_host;
   needs.weights = ParameterSet::bytes_needed(parameters);
   needs.gradients = ParameterSet::gradient_bytes_needed(parameters);
   needs.messages = RunRanks::host_bytes(plan);

@@ -69,6 +69,7 @@ struct RunNeeds {
 // Where a process stands among those of a run.
 struct RankPlace {
   std::int64_t stages = 1, stage = 0;
+  std::int64_t shards = 1;                  // processes that share a stage's optimizer state
   std::int64_t on_host = 1, on_device = 1;  // processes that share this one's memory
   bool several() const { return stages > 1; }
 };
@@ -94,6 +95,7 @@ struct RunPlan {
   bool packed = false;           // sequences may hold several documents
   bool weighted = false;         // targets of the training data have weights
   bool interactive = false;      // sequences may be scored, and have weights
+  bool evaluates = false;        // sequences are also evaluated, even without eval_samples
   StateOptions state;            // of the optimizer
   RunNeeds needs;
 };

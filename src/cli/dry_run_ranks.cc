@@ -1,0 +1,36 @@
+#include "cli/dry_run_ranks.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/ranks_report.h"
+#include "plan/this_machine.h"
+#include "tensor/dtype_words.h"
+#include "train/data_check.h"
+#include "train/output_check.h"
+#include "train/run_data.h"
+#include "train/save_room.h"
+
+namespace longstride::cli {
+
+void dry_run_on_ranks(const TrainConfig& config, Device& device, std::int64_t ranks,
+                      const std::string& name) {
+  RunPlan plan = plan_shapes(config, device);
+  open_run_data(plan);
+  plan_saves(plan);
+  const MachineRates rates = rates_of_this_machine(device);
+  if (rates.compute != plan.numerics.compute)
+    throw Error(fmt::format("--ranks: times of {} are known for activations in {} alone",
+                            device.name(), word_of(rates.compute)),
+                fmt::format("set numerics.compute to \"{}\"", word_of(rates.compute)));
+  const CorpusFacts facts = scan_data(plan);
+  RanksReport report{.model = name, .machine = rates, .link = kHostLink};
+  report.outlooks.push_back(plan_ranks(plan, device, rates, {ranks, report.link}));
+  log_text(report_text(report));
+  check_data(plan, facts);
+  if (const PipelineOutlook& outlook = report.outlooks.front(); !outlook.fits())
+    throw Error(outlook.problem, outlook.hint);
+  check_fits(plan);
+  check_outputs(plan);
+}
+
+}  // namespace longstride::cli

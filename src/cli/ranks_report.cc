@@ -1,0 +1,205 @@
+#include "cli/ranks_report.h"
+
+#include <algorithm>
+
+#include "base/sizes.h"
+#include "cli/text_table.h"
+#include "plan/pipeline_svg.h"
+#include "plan/plan_page.h"
+
+namespace longstride::cli {
+namespace {
+
+std::string gib(std::int64_t bytes) {
+  return bytes == 0 ? "-" : fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 30));
+}
+std::string seconds(double s) { return fmt::format("{:.{}f}", s, s < 10 ? 2 : 1); }
+std::string percent(double share) { return fmt::format("{:.1f}%", 100 * share); }
+std::string bytes_text(std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
+
+std::string layers_of(const StageOutlook& s) {
+  return s.layers == 1
+             ? fmt::format("layer {}", s.first_layer)
+             : fmt::format("layers {} to {}", s.first_layer, s.first_layer + s.layers - 1);
+}
+
+double price_per_million(const RanksReport& report, const PipelineOutlook& o) {
+  return report.price / 3600 * 1e6 / o.tokens_per_s();
+}
+
+// "8 ranks: pipeline 7, data 1 (7 of them are as fast)".
+std::string cut_of(const PipelineOutlook& o) {
+  return fmt::format(
+      "pipeline {}, data {}{}", o.pipeline, o.data,
+      o.ranks_used() < o.ranks
+          ? fmt::format(": {} ranks, more of the {} are not faster", o.ranks_used(), o.ranks)
+          : "");
+}
+
+std::string step_of(const RanksReport& report, const PipelineOutlook& o) {
+  std::string text = fmt::format("predicted: {} s, {:.0f} tokens/s; {} of the pipeline's {} s idle",
+                                 seconds(o.seconds()), o.tokens_per_s(),
+                                 percent(o.run.idle_share()), seconds(o.run.seconds));
+  if (o.data > 1)
+    text += fmt::format("; {} s for {} of gradients and weights between data groups",
+                        seconds(o.exchange_seconds), bytes_text(o.exchange_bytes));
+  text += fmt::format("; update {} s", seconds(o.update_seconds));
+  if (report.price > 0)
+    text += fmt::format("; 1M tokens cost {:.3f}", price_per_million(report, o));
+  return text;
+}
+
+TextTable stage_table(const PipelineOutlook& o) {
+  TextTable t{{"stage", "layers", "seconds", "forward", "recompute", "backward", "idle", "sent on",
+               "weights", "gradients", "optimizer", "pages", "page gradients", "activations",
+               "workspace", "device GiB", "of", "host GiB", "disk GiB"},
+              {}};
+  const double sequences = static_cast<double>(o.batch) / static_cast<double>(o.data);
+  for (std::size_t i = 0; i < o.stages.size(); ++i) {
+    const StageOutlook& s = o.stages[i];
+    const RunNeeds& n = s.needs;
+    const StepMemory& m = n.step;
+    t.rows.push_back(
+        {fmt::format("{}", i), fmt::format("{}-{}", s.first_layer, s.first_layer + s.layers - 1),
+         seconds(o.run.busy[i]), seconds(sequences * s.step.forward.total()),
+         seconds(sequences * s.step.recompute.total()),
+         seconds(sequences * s.step.backward.total()),
+         percent(o.run.idle_share(static_cast<std::int64_t>(i))),
+         i < o.run.boundary_bytes.size() ? bytes_text(o.run.boundary_bytes[i]) : "-",
+         gib(n.weights), gib(n.gradients), gib(n.optimizer), gib(m.kv_pages + m.summaries),
+         gib(m.kv_gradient_pages), gib(m.retained), gib(m.workspace), gib(n.total()),
+         gib(n.available), gib(n.host_total()), gib(n.disk_total())});
+  }
+  return t;
+}
+
+std::string describe_machine(const RanksReport& report) {
+  const MachineRates& m = report.machine;
+  return fmt::format(
+      "{} each, {} GiB of device memory; {:.3g} GB/s between ranks; times are {}", m.name,
+      gib(m.device_bytes), report.link.bytes_per_s * 1e-9,
+      m.measured ? "predicted from measured rates" : "rough: the rates are estimates");
+}
+
+std::string heading(const PipelineOutlook& o) {
+  return fmt::format("{} tokens in chunks of {}, batch {}: {}", format_count(o.context),
+                     format_count(o.chunk), o.batch, cut_of(o));
+}
+
+std::string problem_of(const PipelineOutlook& o) {
+  return fmt::format("{} tokens do not fit on {} ranks. Of {} stages: {}\n  to change: {}",
+                     format_count(o.context), o.ranks, o.pipeline, o.problem, o.hint);
+}
+
+OrderedJson stage_to_json(const PipelineOutlook& o, std::size_t i) {
+  const StageOutlook& s = o.stages[i];
+  const RunNeeds& n = s.needs;
+  const StepMemory& m = n.step;
+  return {{"first_layer", s.first_layer},
+          {"layers", s.layers},
+          {"seconds", o.run.busy[i]},
+          {"idle_share", o.run.idle_share(static_cast<std::int64_t>(i))},
+          {"sequence_seconds",
+           {{"forward", s.step.forward.total()},
+            {"recompute", s.step.recompute.total()},
+            {"backward", s.step.backward.total()}}},
+          {"update_seconds", s.update_seconds},
+          {"bytes",
+           {{"weights", n.weights},
+            {"gradients", n.gradients},
+            {"optimizer", n.optimizer},
+            {"kv_pages", m.kv_pages},
+            {"kv_gradient_pages", m.kv_gradient_pages},
+            {"page_summaries", m.summaries},
+            {"rope", m.rope},
+            {"retained", m.retained},
+            {"workspace", m.workspace},
+            {"device", n.total()},
+            {"device_available", n.available},
+            {"host", n.host_total()},
+            {"disk", n.disk_total()}}}};
+}
+
+OrderedJson outlook_to_json(const RanksReport& report, const PipelineOutlook& o) {
+  OrderedJson json = {{"context", o.context}, {"ranks", o.ranks}, {"fits", o.fits()}};
+  if (!o.fits()) {
+    json["problem"] = o.problem;
+    json["hint"] = o.hint;
+    return json;
+  }
+  json["pipeline"] = o.pipeline;
+  json["data"] = o.data;
+  json["chunk"] = o.chunk;
+  json["batch"] = o.batch;
+  json["stages"] = OrderedJson::array();
+  for (std::size_t i = 0; i < o.stages.size(); ++i) json["stages"].push_back(stage_to_json(o, i));
+  json["boundary_bytes"] = o.run.boundary_bytes;
+  json["exchange_bytes"] = o.exchange_bytes;
+  json["seconds"] = {{"pipeline", o.run.seconds},
+                     {"exchange", o.exchange_seconds},
+                     {"update", o.update_seconds},
+                     {"total", o.seconds()}};
+  json["idle_share"] = o.run.idle_share();
+  json["tokens_per_s"] = o.tokens_per_s();
+  if (report.price > 0) json["price_per_million_tokens"] = price_per_million(report, o);
+  return json;
+}
+
+}  // namespace
+
+std::string report_text(const RanksReport& report) {
+  std::string text = fmt::format("{} on {}\n", report.model, describe_machine(report));
+  for (const PipelineOutlook& o : report.outlooks) {
+    if (!o.fits()) {
+      text += fmt::format("\n{}\n", problem_of(o));
+      continue;
+    }
+    text += fmt::format("\n{}\n{}\n{}", heading(o), step_of(report, o), to_text(stage_table(o)));
+  }
+  return text;
+}
+
+OrderedJson report_to_json(const RanksReport& report) {
+  OrderedJson plans = OrderedJson::array();
+  for (const PipelineOutlook& o : report.outlooks) plans.push_back(outlook_to_json(report, o));
+  return {{"model", report.model},
+          {"machine", report.machine.name},
+          {"measured_rates", report.machine.measured},
+          {"link_bytes_per_s", report.link.bytes_per_s},
+          {"plans", plans}};
+}
+
+std::string picture_of(const RanksReport& report, const PipelineOutlook& o) {
+  PipelinePicture picture{
+      .title = fmt::format("{}, {} tokens, {} stages", report.model, format_count(o.context),
+                           o.pipeline),
+      .subtitle = fmt::format(
+          "{}. {} in chunks of {}{}. Predicted: {} s, of which {} idle.", describe_machine(report),
+          format_count(o.context), format_count(o.chunk),
+          o.batch > o.data ? fmt::format(", {} sequences one after the other", o.batch / o.data)
+                           : "",
+          seconds(o.run.seconds), percent(o.run.idle_share()))};
+  for (const StageOutlook& s : o.stages) picture.stages.push_back(layers_of(s));
+  return to_svg(o.run, picture);
+}
+
+std::string report_page(const RanksReport& report) {
+  PlanPageInput page{.title = fmt::format("{} on {}", report.model, report.machine.name),
+                     .paragraphs = {describe_machine(report)}};
+  page.header = {"context", "chunk", "pipeline", "data", "seconds", "tokens/s", "idle"};
+  for (const PipelineOutlook& o : report.outlooks) {
+    if (!o.fits()) {
+      page.paragraphs.push_back(problem_of(o));
+      continue;
+    }
+    page.rows.push_back({format_count(o.context), format_count(o.chunk),
+                         fmt::format("{}", o.pipeline), fmt::format("{}", o.data),
+                         seconds(o.seconds()), fmt::format("{:.0f}", o.tokens_per_s()),
+                         percent(o.run.idle_share())});
+    page.pictures.push_back(
+        {format_count(o.context) + " tokens", picture_of(report, o), page.pictures.empty()});
+  }
+  return plan_page(page);
+}
+
+}  // namespace longstride::cli

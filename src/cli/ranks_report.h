@@ -1,0 +1,26 @@
+// What `plan --ranks` and `train --dry-run --ranks` say of a run on several ranks: tables, JSON,
+// pictures.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "train/pipeline_outlook.h"
+
+namespace longstride::cli {
+
+struct RanksReport {
+  std::string model;     // how the user named it
+  MachineRates machine;  // of a rank
+  PipelineLink link;
+  double price = 0;  // of all ranks, an hour; 0: not given
+  std::vector<PipelineOutlook> outlooks;
+};
+
+std::string report_text(const RanksReport& report);
+OrderedJson report_to_json(const RanksReport& report);
+std::string picture_of(const RanksReport& report, const PipelineOutlook& outlook);
+std::string report_page(const RanksReport& report);
+
+}  // namespace longstride::cli

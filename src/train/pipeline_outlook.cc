@@ -1,0 +1,217 @@
+#include "train/pipeline_outlook.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "base/error.h"
+#include "model/stage_parts.h"
+#include "plan/stage_spread.h"
+#include "train/outlook.h"
+#include "train/run_memory.h"
+
+namespace longstride {
+namespace {
+
+constexpr double kAsFast = 1.005;
+
+struct Cut {
+  std::int64_t pipeline = 1, data = 1;
+};
+
+// For every number of data groups, the longest pipeline, and the shortest whose slowest stage has
+// as few layers.
+std::vector<Cut> cuts_of(const RunPlan& shapes, std::int64_t ranks) {
+  const ModelConfig& config = shapes.model.config;
+  const std::int64_t batch = shapes.config.training.batch;
+  std::vector<Cut> cuts;
+  for (std::int64_t data = 1; data <= std::min(ranks, batch); ++data) {
+    if (batch % data != 0) continue;
+    const std::int64_t longest = std::min(ranks / data, config.layers);
+    const std::int64_t most_layers = (config.layers + longest - 1) / longest,
+                       shortest = (config.layers + most_layers - 1) / most_layers;
+    cuts.push_back({longest, data});
+    if (shortest < longest) cuts.push_back({shortest, data});
+  }
+  return cuts;
+}
+
+// The device with nothing on it; null: as it is, since it is host memory.
+std::unique_ptr<Device> empty_device(const Device& device) {
+  if (device.shares_host_memory()) return nullptr;
+  return make_shapes_device(device.runs_on(),
+                            {.device = device.name(),
+                             .device_bytes = device.used_bytes() + device.available_bytes(),
+                             .host_bytes = device.available_host_bytes()});
+}
+
+[[noreturn]] void refuse_ranks(const RunPlan& shapes, std::int64_t ranks) {
+  const std::int64_t batch = shapes.config.training.batch;
+  throw Error(fmt::format("{} ranks: the model has one layer, and no number of ranks up to {} "
+                          "divides training.batch = {}",
+                          ranks, ranks, batch),
+              "choose a model with more layers, or another training.batch");
+}
+
+class Ranks {
+ public:
+  Ranks(const RunPlan& shapes, Device& device, const MachineRates& rates, const RankChoice& choice)
+      : shapes_(shapes),
+        rates_(rates),
+        choice_(choice),
+        own_(empty_device(device)),
+        device_(own_ ? *own_ : device) {}
+
+  // Throws Error if a stage does not fit.
+  PipelineOutlook plan(const Cut& cut) {
+    const TrainingConfig& training = shapes_.config.training;
+    const ModelConfig& config = shapes_.model.config;
+    const std::int64_t chunk = std::min(*training.chunk, training.context);
+    PipelineOutlook outlook{.ranks = choice_.ranks,
+                            .pipeline = cut.pipeline,
+                            .data = cut.data,
+                            .context = training.context,
+                            .chunk = chunk,
+                            .batch = training.batch};
+    const std::vector<std::int64_t> layers =
+        spread_layers(config, shapes_.numerics, training.context, cut.pipeline);
+    PipelineInput input{.link = choice_.link, .sequences = training.batch / cut.data};
+    for (std::size_t s = 0; s + 1 < layers.size(); ++s) {
+      outlook.stages.push_back(stage(layers, s, cut.data));
+      input.stages.push_back(outlook.stages.back().tasks);
+    }
+    const std::int64_t width = config.hidden_size * size_of(shapes_.numerics.compute);
+    for (std::int64_t at = 0; at < training.context; at += chunk)
+      input.chunk_bytes.push_back(std::min(chunk, training.context - at) * width);
+    outlook.run = simulate_pipeline(input);
+    exchange(outlook);
+    return outlook;
+  }
+
+ private:
+  // Stages of the same layers between others are planned once.
+  StageOutlook stage(const std::vector<std::int64_t>& cuts, std::size_t s, std::int64_t data) {
+    const StageParts parts = stage_parts(shapes_.model.config, shapes_.model.specs,
+                                         shapes_.numerics, cuts[s], cuts[s + 1]);
+    for (const auto& [other, outlook] : planned_) {
+      if (other.data != data || other.parts.stage.receives != parts.stage.receives ||
+          other.parts.stage.sends != parts.stage.sends ||
+          other.parts.stage.trains_below != parts.stage.trains_below ||
+          other.parts.config.windows != parts.config.windows ||
+          other.parts.numerics.sparse.budgets != parts.numerics.sparse.budgets ||
+          !same_parameters(other.parts.parameters, parts.parameters))
+        continue;
+      StageOutlook same = outlook;
+      same.first_layer = cuts[s];
+      return same;
+    }
+    StageOutlook outlook = plan_stage({.stages = std::ssize(cuts) - 1,
+                                       .stage = static_cast<std::int64_t>(s),
+                                       .shards = data,
+                                       .on_host = choice_.ranks});
+    planned_.push_back({{parts, data}, outlook});
+    return outlook;
+  }
+
+  static bool same_parameters(const std::vector<ParameterSpec>& a,
+                              const std::vector<ParameterSpec>& b) {
+    return std::ranges::equal(a, b, [](const ParameterSpec& x, const ParameterSpec& y) {
+      return x.place.layer == y.place.layer && x.shape == y.shape && x.dtype == y.dtype &&
+             x.trainable == y.trainable;
+    });
+  }
+
+  StageOutlook plan_stage(const RankPlace& place) {
+    RunPlan plan;
+    plan.config = shapes_.config;
+    plan.model.config = shapes_.model.config;
+    plan.model.specs = shapes_.model.specs;
+    plan.numerics = shapes_.numerics;
+    plan.packed = shapes_.packed;
+    plan.weighted = shapes_.weighted;
+    plan.evaluates = shapes_.eval_samples != nullptr;
+    plan.place = place;
+    plan_memory(plan, device_, rates_);
+    check_fits(plan);
+    const StageParts& parts = plan.part;
+    StageOutlook outlook{.first_layer = parts.stage.first_layer, .layers = parts.config.layers};
+    outlook.needs = plan.needs;
+    outlook.step = predict_step(parts.config, parts.numerics, *plan.step, rates_);
+    outlook.tasks = predict_stage(parts.config, parts.numerics, *plan.step, rates_);
+    for (const ParameterSpec& spec : parts.parameters)
+      if (spec.trainable) outlook.trained_bytes += spec.shape.elements() * size_of(spec.dtype);
+    UpdateBytes update = update_bytes(plan.needs);  // of the state it is a rank's part already
+    update.weights /= static_cast<double>(place.shards);
+    update.gradients /= static_cast<double>(place.shards);
+    outlook.update_seconds = predict_update(update, rates_);
+    return outlook;
+  }
+
+  // Gradients go to the rank that has their state, and come back as weights.
+  void exchange(PipelineOutlook& outlook) const {
+    const std::int64_t data = outlook.data;
+    for (const StageOutlook& s : outlook.stages) {
+      outlook.update_seconds = std::max(outlook.update_seconds, s.update_seconds);
+      outlook.exchange_bytes = std::max(outlook.exchange_bytes,
+                                        (s.needs.gradients + s.trained_bytes) / data * (data - 1));
+    }
+    if (choice_.link.bytes_per_s > 0)
+      outlook.exchange_seconds =
+          static_cast<double>(outlook.exchange_bytes) / choice_.link.bytes_per_s;
+  }
+
+  struct Key {
+    StageParts parts;
+    std::int64_t data = 1;
+  };
+  const RunPlan& shapes_;
+  const MachineRates& rates_;
+  const RankChoice& choice_;
+  std::unique_ptr<Device> own_;
+  Device& device_;
+  std::vector<std::pair<Key, StageOutlook>> planned_;
+};
+
+}  // namespace
+
+double PipelineOutlook::tokens_per_s() const {
+  return static_cast<double>(batch) * static_cast<double>(context) / seconds();
+}
+
+PipelineOutlook plan_ranks(const RunPlan& shapes, Device& device, const MachineRates& rates,
+                           const RankChoice& choice) {
+  LS_CHECK(choice.ranks >= 1, "{} ranks", choice.ranks);
+  const std::vector<Cut> cuts = cuts_of(shapes, choice.ranks);
+  const auto is_one = [](const Cut& cut) { return cut.pipeline * cut.data == 1; };
+  if (choice.ranks > 1 && std::ranges::all_of(cuts, is_one)) refuse_ranks(shapes, choice.ranks);
+  Ranks planner(shapes, device, rates, choice);
+  std::vector<PipelineOutlook> fitting;
+  PipelineOutlook best;
+  std::optional<Error> refused;
+  for (const Cut& cut : cuts) try {
+      fitting.push_back(planner.plan(cut));
+    } catch (const Error& e) {
+      // The first cut has the longest pipeline, whose stages are the smallest.
+      if (!refused) refused = e;
+    }
+  if (fitting.empty()) {
+    best.ranks = choice.ranks;
+    best.context = shapes.config.training.context;
+    best.batch = shapes.config.training.batch;
+    best.pipeline = cuts.front().pipeline;
+    best.problem = refused->what();
+    best.hint = refused->hint();
+    return best;
+  }
+  double least = fitting.front().seconds();
+  for (const PipelineOutlook& outlook : fitting) least = std::min(least, outlook.seconds());
+  const PipelineOutlook* chosen = nullptr;
+  for (const PipelineOutlook& outlook : fitting)
+    if (outlook.seconds() <= kAsFast * least &&
+        (chosen == nullptr || outlook.ranks_used() < chosen->ranks_used()))
+      chosen = &outlook;
+  return *chosen;
+}
+
+}  // namespace longstride

@@ -1,0 +1,64 @@
+// What a run on several ranks would need and how long its step would take, before anything runs and
+// without a launcher: how ranks are cut into data groups and stages, what each stage has, and the
+// simulated step. Made by the same code that plans a run.
+//
+// Every rank has a device of its own, like the one that is planned for; all are on one host and
+// share its memory evenly. A device that is host memory is shared too.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/machine_rates.h"
+#include "plan/pipeline_simulation.h"
+#include "plan/step_cost.h"
+#include "train/run_plan.h"
+
+namespace longstride {
+
+// Between two ranks. Without more knowledge: messages go through host memory, as `bench link`
+// measured them there.
+constexpr PipelineLink kHostLink{.bytes_per_s = 5e9, .latency = 20e-6};
+
+struct RankChoice {
+  std::int64_t ranks = 1;
+  PipelineLink link = kHostLink;
+};
+
+struct StageOutlook {
+  std::int64_t first_layer = 0, layers = 0;
+  RunNeeds needs;                  // of a rank
+  std::int64_t trained_bytes = 0;  // of its weights
+  StepCost step;                   // of one sequence, without waiting for other stages
+  double update_seconds = 0;
+  std::vector<PipelineTask> tasks;  // of one sequence
+};
+
+struct PipelineOutlook {
+  std::int64_t ranks = 1;               // that there are
+  std::int64_t pipeline = 1, data = 1;  // together they take at most that many
+  std::int64_t context = 0, chunk = 0, batch = 1;
+  std::vector<StageOutlook> stages;
+  PipelineRun run;  // of the sequences of one data group
+  // Between the data ranks of the stage with most of them: gradients, then weights.
+  std::int64_t exchange_bytes = 0;  // that a rank sends
+  double exchange_seconds = 0;
+  double update_seconds = 0;  // of the slowest stage
+  std::string problem, hint;  // why no cut fits; empty if one does
+
+  bool fits() const { return problem.empty(); }
+  std::int64_t ranks_used() const { return pipeline * data; }
+  // Of a training step.
+  double seconds() const { return run.seconds + exchange_seconds + update_seconds; }
+  double tokens_per_s() const;
+};
+
+// `shapes` is of plan_shapes, or has data too. Of all cuts that fit, that with the least predicted
+// time, and of those within half a percent of it the one with the fewest ranks. Data groups divide
+// training.batch, a stage has at least a layer. Throws Error if the ranks cannot be used at all.
+PipelineOutlook plan_ranks(const RunPlan& shapes, Device& device, const MachineRates& rates,
+                           const RankChoice& choice);
+
+}  // namespace longstride

@@ -1,0 +1,204 @@
+// longstride plan --ranks and train --dry-run --ranks: stages, bytes, the simulated step and its
+// picture, without a launcher.
+#include <gtest/gtest.h>
+
+#include "tests/cli/run_directory.h"
+
+namespace longstride {
+namespace {
+
+std::vector<std::string> plan_words(const std::vector<std::string>& more) {
+  std::vector<std::string> words = {"plan"};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+Json json_of(const RunDirectory& run, const std::vector<std::string>& more) {
+  std::vector<std::string> words = plan_words(more);
+  words.emplace_back("--json");
+  const ProgramResult result = run.run(words);
+  EXPECT_TRUE(ended(result, 0));
+  return parse_json(result.out, "stdout");
+}
+
+const std::vector<std::string> kSevenStages = {"--preset",  "qwen2.5-7b", "--machine", "h200",
+                                               "--context", "64K",        "--chunk",   "4096"};
+
+std::vector<std::string> seven(std::vector<std::string> more) {
+  more.insert(more.begin(), kSevenStages.begin(), kSevenStages.end());
+  return more;
+}
+
+TEST(PlanRanks, StagesShareTheModel) {
+  const RunDirectory run;
+  const Json json = json_of(run, seven({"--ranks", "7"}));
+  ASSERT_EQ(json["plans"].size(), 1u);
+  const Json& plan = json["plans"][0];
+  ASSERT_TRUE(plan["fits"].get<bool>()) << plan.dump();
+  EXPECT_EQ(plan["pipeline"], 7);
+  EXPECT_EQ(plan["data"], 1);
+  ASSERT_EQ(plan["stages"].size(), 7u);
+  std::int64_t layer = 0, weights = 0;
+  double busy = 0;
+  for (const Json& stage : plan["stages"]) {
+    EXPECT_EQ(stage["first_layer"], layer);
+    layer += stage["layers"].get<std::int64_t>();
+    weights += stage["bytes"]["weights"].get<std::int64_t>();
+    busy += stage["seconds"].get<double>();
+    std::int64_t bytes = 0;
+    for (const char* tenant : {"weights", "gradients", "optimizer", "kv_pages", "kv_gradient_pages",
+                               "page_summaries", "rope", "retained", "workspace"})
+      bytes += stage["bytes"][tenant].get<std::int64_t>();
+    EXPECT_EQ(bytes, stage["bytes"]["device"]);
+    const Json& s = stage["sequence_seconds"];
+    EXPECT_NEAR(
+        stage["seconds"].get<double>(),
+        s["forward"].get<double>() + s["recompute"].get<double>() + s["backward"].get<double>(),
+        1e-9);
+  }
+  EXPECT_EQ(layer, 28);
+  const Json whole = json_of(run, kSevenStages)["plans"][0];
+  EXPECT_EQ(weights, whole["bytes"]["weights"]);
+  // Activations go forward, gradients come back: tokens x hidden size x bytes, twice.
+  EXPECT_EQ(plan["boundary_bytes"],
+            Json(std::vector<std::int64_t>(6, std::int64_t{2} * 65536 * 3584 * 2)));
+  const double seconds = plan["seconds"]["pipeline"].get<double>();
+  EXPECT_NEAR(plan["idle_share"].get<double>(), 1 - busy / (7 * seconds), 1e-9);
+  EXPECT_NEAR(
+      plan["seconds"]["total"].get<double>(),
+      seconds + plan["seconds"]["update"].get<double>() + plan["seconds"]["exchange"].get<double>(),
+      1e-9);
+  EXPECT_LT(plan["seconds"]["total"].get<double>(), whole["seconds"]["total"].get<double>());
+}
+
+// Two layers and a batch of one: a third rank has nothing to do.
+TEST(PlanRanks, RanksThatDoNotHelpAreLeftOut) {
+  const RunDirectory run;
+  const std::vector<std::string> words = {"--preset", "tiny-llama", "--context", "4K",
+                                          "--chunk",  "512",        "--device",  "cpu",
+                                          "--ranks",  "3"};
+  const Json plan = json_of(run, words)["plans"][0];
+  EXPECT_EQ(plan["pipeline"], 2);
+  EXPECT_EQ(plan["ranks"], 3);
+  const ProgramResult text = run.run(plan_words(words));
+  EXPECT_TRUE(ended(text, 0));
+  for (const char* word :
+       {"4K tokens in chunks of 512, batch 1: pipeline 2, data 1: 2 ranks, more of the 3 are not "
+        "faster",
+        "predicted: ", " idle", "sent on", "0-0", "1-1", "device GiB"})
+    EXPECT_NE(text.out.find(word), std::string::npos) << word << "\n" << text.out;
+}
+
+TEST(PlanRanks, OneRankIsTheWholeModel) {
+  const RunDirectory run;
+  const std::vector<std::string> words = {"--preset", "tiny-llama", "--context", "4K",
+                                          "--chunk",  "512",        "--device",  "cpu"};
+  std::vector<std::string> ranks = words;
+  ranks.insert(ranks.end(), {"--ranks", "1"});
+  const Json one = json_of(run, ranks)["plans"][0], plain = json_of(run, words)["plans"][0];
+  EXPECT_EQ(one["stages"].size(), 1u);
+  EXPECT_NEAR(one["idle_share"].get<double>(), 0, 1e-12);
+  EXPECT_EQ(one["stages"][0]["bytes"]["weights"], plain["bytes"]["weights"]);
+  EXPECT_NEAR(one["seconds"]["total"].get<double>(), plain["seconds"]["total"].get<double>(),
+              1e-6 * plain["seconds"]["total"].get<double>());
+}
+
+TEST(PlanRanks, AFasterLinkIsFaster) {
+  const RunDirectory run;
+  const double slow = json_of(run, seven({"--ranks", "7", "--link-rate",
+                                          "1G"}))["plans"][0]["seconds"]["pipeline"],
+               fast = json_of(run, seven({"--ranks", "7", "--link-rate",
+                                          "300G"}))["plans"][0]["seconds"]["pipeline"];
+  EXPECT_LT(fast, slow);
+}
+
+// A batch of 4 on 4 ranks without stages: each has a part of the optimizer's state.
+TEST(PlanRanks, DataGroupsDivideTheBatch) {
+  const RunDirectory run;
+  const std::vector<std::string> words = {"run.toml", "--training.batch=4", "--training.chunk=256",
+                                          "--ranks"};
+  const auto with = [&](const char* ranks, std::vector<std::string> more = {}) {
+    std::vector<std::string> all = words;
+    all.emplace_back(ranks);
+    all.insert(all.end(), more.begin(), more.end());
+    return json_of(run, all)["plans"][0];
+  };
+  // One chunk: a pipeline would only wait.
+  const Json four = with("4", {"--link-rate", "1000G"});
+  EXPECT_EQ(four["data"], 4);
+  EXPECT_EQ(four["pipeline"], 1);
+  const Json one = with("1");
+  const auto bytes = [](const Json& plan, const char* what) {
+    return plan["stages"][0]["bytes"][what].get<std::int64_t>();
+  };
+  EXPECT_EQ(bytes(four, "weights"), bytes(one, "weights"));
+  EXPECT_NEAR(static_cast<double>(bytes(four, "optimizer")),
+              static_cast<double>(bytes(one, "optimizer")) / 4, 1);
+  // Three quarters of the gradients, which are sent, and of the weights, which come back.
+  EXPECT_EQ(four["exchange_bytes"], 3 * ((bytes(one, "weights") + bytes(one, "gradients")) / 4));
+  // Of 3 ranks, 2 divide the batch of 4.
+  EXPECT_NE(with("3")["data"], 3);
+}
+
+TEST(PlanRanks, Pictures) {
+  const RunDirectory run;
+  const ProgramResult result =
+      run.run(plan_words(seven({"--ranks", "7", "--svg", "schedule.svg", "--html", "page.html"})));
+  ASSERT_TRUE(ended(result, 0));
+  const std::string svg = run.read("schedule.svg"), page = run.read("page.html");
+  for (const char* text : {"longstride-pipeline", "qwen2.5-7b, 64K tokens, 7 stages",
+                           "layers 24 to 27", ">recompute<", ">waiting<"}) {
+    EXPECT_NE(svg.find(text), std::string::npos) << text;
+    EXPECT_NE(page.find(text), std::string::npos) << text;
+  }
+  // A picture of another kind is not overwritten.
+  EXPECT_TRUE(refused(run.run(plan_words({"--preset", "tiny-llama", "--context", "4K", "--device",
+                                          "cpu", "--svg", "schedule.svg"})),
+                      {"--svg", "schedule.svg"}));
+}
+
+TEST(PlanRanks, WhatDoesNotFitSaysWhy) {
+  const RunDirectory run;
+  const std::vector<std::string> words = {"--preset",  "qwen2.5-32b", "--machine",     "h200",
+                                          "--context", "16K",         "--chunk",       "4096",
+                                          "--ranks",   "2",           "--host-memory", "0"};
+  const ProgramResult text = run.run(plan_words(words));
+  EXPECT_TRUE(ended(text, 0));
+  EXPECT_NE(text.out.find("16K tokens do not fit on 2 ranks. Of 2 stages: this run needs"),
+            std::string::npos)
+      << text.out;
+  const Json plan = json_of(run, words)["plans"][0];
+  EXPECT_FALSE(plan["fits"].get<bool>());
+  EXPECT_NE(plan["hint"], "");
+  std::vector<std::string> picture = words;
+  picture.insert(picture.end(), {"--svg", "none.svg"});
+  EXPECT_TRUE(refused(run.run(plan_words(picture)), {"none of the contexts fits"}));
+}
+
+TEST(PlanRanks, WhatMakesNoSense) {
+  const RunDirectory run;
+  const std::vector<std::string> tied = {
+      "--preset", "qwen2.5-0.5b", "--machine", "h200",    "--context",
+      "16K",      "--chunk",      "4096",      "--ranks", "2"};
+  EXPECT_TRUE(refused(run.run(plan_words(tied)), {"uses its embedding as its head"}));
+  EXPECT_TRUE(refused(run.run(plan_words(seven({"--link-rate", "1G"}))), {"without --ranks"}));
+  EXPECT_TRUE(refused(run.run(plan_words(seven({"--ranks", "2", "--out", "p.json"}))),
+                      {"--out with --ranks"}));
+  EXPECT_TRUE(refused(run.run(plan_words(seven({"--ranks", "2", "--longest"}))), {"--longest"}));
+  EXPECT_NE(run.run(plan_words(seven({"--ranks", "0"}))).status, 0);
+  EXPECT_NE(run.train({"--ranks", "2"}).status, 0);
+}
+
+TEST(TrainDryRun, OnRanks) {
+  const RunDirectory run;
+  EXPECT_TRUE(ended(run.train({"--dry-run", "--ranks", "2"}), 0,
+                    {"256 tokens in chunks of 64, batch 1: pipeline 2, data 1",
+                     "predicted:", "everything checks out, nothing was written"}));
+  EXPECT_TRUE(refused(run.train({"--dry-run", "--ranks", "2", "--data.path=nowhere.bin"}),
+                      {"nowhere.bin"}));
+  EXPECT_TRUE(
+      refused(run.train({"--dry-run", "--ranks", "2", "--memory.gpu=100K"}), {"this run needs"}));
+}
+
+}  // namespace
+}  // namespace longstride
