@@ -8,6 +8,7 @@
 #include "model/host_values.h"
 #include "ops/elementwise.h"
 #include "plan/stage_spread.h"
+#include "train/pipeline_outlook.h"
 
 namespace longstride::cli {
 namespace {
@@ -61,6 +62,22 @@ std::unique_ptr<Neighbours> noise_neighbours(const StageParts& parts, Device& de
   return std::make_unique<NoiseNeighbours>(
       device, parts.numerics.compute,
       Shape({std::min(tokens, parts.numerics.chunk_tokens), parts.config.hidden_size}));
+}
+
+std::optional<PipelineRun> simulate_equal_stages(const StepPlan& plan, const SequenceLayout& layout,
+                                                 const std::vector<double>& task_seconds,
+                                                 std::int64_t stages, std::int64_t token_bytes) {
+  const Stage& stage = plan.schedule.stage;
+  const StepSchedule schedule = make_step_schedule(layout, plan.schedule);
+  const auto in_pairs = [](const Episode& e) { return e.kind == EpisodeKind::kWavefront; };
+  if (!(stage.receives && stage.sends) && std::ranges::any_of(schedule.episodes, in_pairs))
+    return std::nullopt;
+  PipelineInput input{
+      .stages = equal_stages(pipeline_tasks(schedule, stage, task_seconds), stage, stages),
+      .link = kHostLink};
+  for (std::int64_t c = 0; c < layout.chunks(); ++c)
+    input.chunk_bytes.push_back(layout.chunk_size(c) * token_bytes);
+  return simulate_pipeline(input);
 }
 
 }  // namespace longstride::cli

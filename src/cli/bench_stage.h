@@ -2,10 +2,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "cli/bench_step_options.h"
 #include "model/neighbours.h"
 #include "model/stage_parts.h"
+#include "plan/pipeline_simulation.h"
+#include "plan/step_plan.h"
 
 namespace longstride::cli {
 
@@ -19,5 +23,12 @@ StageParts stage_of(const StepBenchOptions& o, const ModelConfig& config,
 // whole model. Takes memory for one chunk's tensor beyond the plan's.
 std::unique_ptr<Neighbours> noise_neighbours(const StageParts& parts, Device& device,
                                              std::int64_t tokens);
+
+// A pipeline of so many stages that all take as long as this one did, by the seconds of its tasks;
+// messages go through host memory (train/pipeline_outlook.h). Nothing for the first or last stage
+// of a model whose chunks go forward in pairs.
+std::optional<PipelineRun> simulate_equal_stages(const StepPlan& plan, const SequenceLayout& layout,
+                                                 const std::vector<double>& task_seconds,
+                                                 std::int64_t stages, std::int64_t token_bytes);
 
 }  // namespace longstride::cli

@@ -124,9 +124,11 @@ NumericsRecord numerics_of(const StepBenchOptions& o, Device& device, const Benc
   return choose_numerics(device, shape.config, chunk, page, choice);
 }
 
-// Runs the step `repeat` times and keeps the results of the fastest run, or of the traced one.
+// Runs the step `repeat` times, each of which fills `task_seconds` if it measures them, and keeps
+// the results of the fastest run, or of the traced one.
 void measure(const StepBenchOptions& o, Engine& engine, std::optional<Tracer>& tracer,
-             const std::function<SequenceResult()>& step, StepBenchResult& best) {
+             const std::function<SequenceResult()>& step, const std::vector<double>& task_seconds,
+             StepBenchResult& best) {
   Device& device = engine.device();
   for (std::int64_t i = 0; i < o.repeat; ++i) {
     engine.zero_gradients();
@@ -143,6 +145,7 @@ void measure(const StepBenchOptions& o, Engine& engine, std::optional<Tracer>& t
     if (i > 0 && !traced && total >= best.total) continue;
     best.total = total;
     best.result = result;
+    best.task_seconds = task_seconds;
     best.cpu = {after.process_s - before.process_s, after.thread_s - before.thread_s};
   }
   best.peak_rss = peak_resident_bytes();
@@ -189,14 +192,16 @@ int bench_step(const StepBenchOptions& o) {
   best.record = numerics;
   best.numerics = to_json(numerics);
   best.numerics["choices"] = engine.choose_kernels();
+  std::vector<double> task_seconds;
   const auto step = [&] {
-    const SequenceResult result =
-        engine.backward({sequence.tokens, sequence.targets, sequence.documents},
-                        1.0 / static_cast<double>(context - std::ssize(sequence.documents)));
+    SequenceInput input{sequence.tokens, sequence.targets, sequence.documents};
+    if (o.stages > 1) input.task_seconds = &task_seconds;
+    const SequenceResult result = engine.backward(
+        input, 1.0 / static_cast<double>(context - std::ssize(sequence.documents)));
     engine.finish_gradients();
     return result;
   };
-  measure(o, engine, tracer, step, best);
+  measure(o, engine, tracer, step, task_seconds, best);
   OrderedJson json = report_step(o, engine, best);
   if (tracer) log_info("the figures are those of the traced run, which tracing makes slower");
   if (o.profile) json["profile"] = profile(*device, step);

@@ -7,11 +7,13 @@
 #include "base/log.h"
 #include "base/sizes.h"
 #include "base/thread_pool.h"
+#include "cli/bench_stage.h"
 #include "observe/flops.h"
 #include "plan/allocator_model.h"
 #include "plan/step_cost.h"
 #include "plan/this_machine.h"
 #include "tensor/dtype_words.h"
+#include "train/pipeline_outlook.h"
 
 namespace longstride::cli {
 namespace {
@@ -123,6 +125,25 @@ OrderedJson selection_to_json(const SelectionCounts& s) {
   return {{"mean_union", s.mean_union()}, {"most_union", s.most}, {"reuse", s.reuse()}};
 }
 
+// With stages that are all like this one.
+std::optional<PipelineRun> simulated(const StepBenchOptions& o, const Engine& engine,
+                                     const StepBenchResult& best) {
+  if (o.stages == 1) return std::nullopt;
+  const StepPlan& plan = engine.runner().plan();
+  SequenceLayout layout = plan.layout();
+  layout.tokens = best.context;
+  layout.document_starts = best.documents;
+  return simulate_equal_stages(plan, layout, best.task_seconds, o.stages,
+                               engine.config().hidden_size * size_of(best.record.compute));
+}
+
+void log_simulated(const StepBenchOptions& o, const PipelineRun& run) {
+  log_info(
+      "simulated: {} stages that all take as long as this one: {:.2f} s, {:.1f}% of it idle; "
+      "messages at {:.3g} GB/s",
+      o.stages, run.seconds, 100 * run.idle_share(), kHostLink.bytes_per_s * 1e-9);
+}
+
 void log_figures(const StepBenchOptions& o, Engine& engine, const StepBenchResult& best,
                  const Rates& rates) {
   const StepSeconds& seconds = best.result.seconds;
@@ -169,6 +190,8 @@ OrderedJson report_step(const StepBenchOptions& o, Engine& engine, const StepBen
   const Device& device = engine.device();
   const std::optional<double> peak = peak_flops_per_s(device.name());
   log_figures(o, engine, best, rates);
+  const std::optional<PipelineRun> pipeline = simulated(o, engine, best);
+  if (pipeline) log_simulated(o, *pipeline);
   return {
       {"preset", o.preset},
       {"context", best.context},
@@ -200,6 +223,8 @@ OrderedJson report_step(const StepBenchOptions& o, Engine& engine, const StepBen
        peak ? OrderedJson(rates.model_tflops * 1e12 / *peak) : OrderedJson()},
       {"seconds", seconds_to_json(best)},
       {"predicted_seconds", predicted_seconds(engine, best)},
+      {"simulated_seconds", pipeline ? OrderedJson(pipeline->seconds) : OrderedJson()},
+      {"simulated_idle_share", pipeline ? OrderedJson(pipeline->idle_share()) : OrderedJson()},
       {"selection", selection_to_json(best.result.selection)},
       {"hidden_share", best.result.move_times.hidden_share()},
       {"memory", memory_to_json(engine, best)},

@@ -11,6 +11,7 @@ namespace longstride::cli {
 struct StepBenchResult {
   double total = 0;  // seconds
   SequenceResult result;
+  std::vector<double> task_seconds;  // of a stage, as in SequenceInput
   CpuTime cpu;
   std::vector<std::int64_t> documents;  // where they begin
   std::int64_t context = 0;

@@ -27,7 +27,7 @@ double price_per_million(const RanksReport& report, const PipelineOutlook& o) {
   return report.price / 3600 * 1e6 / o.tokens_per_s();
 }
 
-// "8 ranks: pipeline 7, data 1 (7 of them are as fast)".
+// "pipeline 7, data 1: 7 ranks, more of the 8 are not faster".
 std::string cut_of(const PipelineOutlook& o) {
   return fmt::format(
       "pipeline {}, data {}{}", o.pipeline, o.data,
@@ -49,26 +49,37 @@ std::string step_of(const RanksReport& report, const PipelineOutlook& o) {
   return text;
 }
 
-TextTable stage_table(const PipelineOutlook& o) {
-  TextTable t{{"stage", "layers", "seconds", "forward", "recompute", "backward", "idle", "sent on",
-               "weights", "gradients", "optimizer", "pages", "page gradients", "activations",
-               "workspace", "device GiB", "of", "host GiB", "disk GiB"},
+std::string layer_range(const StageOutlook& s) {
+  return fmt::format("{}-{}", s.first_layer, s.first_layer + s.layers - 1);
+}
+
+TextTable time_table(const PipelineOutlook& o) {
+  TextTable t{{"stage", "layers", "seconds", "forward", "recompute", "backward", "idle", "sent on"},
               {}};
   const double sequences = static_cast<double>(o.batch) / static_cast<double>(o.data);
   for (std::size_t i = 0; i < o.stages.size(); ++i) {
-    const StageOutlook& s = o.stages[i];
-    const RunNeeds& n = s.needs;
+    const StepCost& step = o.stages[i].step;
+    t.rows.push_back({fmt::format("{}", i), layer_range(o.stages[i]), seconds(o.run.busy[i]),
+                      seconds(sequences * step.forward.total()),
+                      seconds(sequences * step.recompute.total()),
+                      seconds(sequences * step.backward.total()),
+                      percent(o.run.idle_share(static_cast<std::int64_t>(i))),
+                      i < o.run.boundary_bytes.size() ? bytes_text(o.run.boundary_bytes[i]) : "-"});
+  }
+  return t;
+}
+
+TextTable memory_table(const PipelineOutlook& o) {
+  TextTable t{{"stage", "layers", "weights", "gradients", "optimizer", "pages", "page gradients",
+               "activations", "workspace", "device", "of", "host", "disk"},
+              {}};
+  for (std::size_t i = 0; i < o.stages.size(); ++i) {
+    const RunNeeds& n = o.stages[i].needs;
     const StepMemory& m = n.step;
-    t.rows.push_back(
-        {fmt::format("{}", i), fmt::format("{}-{}", s.first_layer, s.first_layer + s.layers - 1),
-         seconds(o.run.busy[i]), seconds(sequences * s.step.forward.total()),
-         seconds(sequences * s.step.recompute.total()),
-         seconds(sequences * s.step.backward.total()),
-         percent(o.run.idle_share(static_cast<std::int64_t>(i))),
-         i < o.run.boundary_bytes.size() ? bytes_text(o.run.boundary_bytes[i]) : "-",
-         gib(n.weights), gib(n.gradients), gib(n.optimizer), gib(m.kv_pages + m.summaries),
-         gib(m.kv_gradient_pages), gib(m.retained), gib(m.workspace), gib(n.total()),
-         gib(n.available), gib(n.host_total()), gib(n.disk_total())});
+    t.rows.push_back({fmt::format("{}", i), layer_range(o.stages[i]), gib(n.weights),
+                      gib(n.gradients), gib(n.optimizer), gib(m.kv_pages + m.summaries),
+                      gib(m.kv_gradient_pages), gib(m.retained), gib(m.workspace), gib(n.total()),
+                      gib(n.available), gib(n.host_total()), gib(n.disk_total())});
   }
   return t;
 }
@@ -154,7 +165,8 @@ std::string report_text(const RanksReport& report) {
       text += fmt::format("\n{}\n", problem_of(o));
       continue;
     }
-    text += fmt::format("\n{}\n{}\n{}", heading(o), step_of(report, o), to_text(stage_table(o)));
+    text += fmt::format("\n{}\n{}\n{}\nGiB:\n{}", heading(o), step_of(report, o),
+                        to_text(time_table(o)), to_text(memory_table(o)));
   }
   return text;
 }

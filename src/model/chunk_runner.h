@@ -40,6 +40,9 @@ struct SequenceInput {
   // token.
   std::span<const float> earlier = {};
   ops::RatioClip clip = {};
+  // If not null: becomes the seconds of every task of the schedule. Tasks are timed in groups as
+  // plan/pipeline_simulation.h cuts them; a group's seconds are at its first task.
+  std::vector<double>* task_seconds = nullptr;
 };
 
 // The model and device of a runner. All references must outlive it.

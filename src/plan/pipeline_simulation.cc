@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "base/error.h"
 
@@ -228,15 +230,16 @@ PipelineRun simulate_pipeline(const PipelineInput& input) {
   return run;
 }
 
-std::vector<PipelineTask> pipeline_tasks(const StepSchedule& schedule, const Stage& stage,
-                                         const std::vector<double>& task_seconds) {
+namespace {
+
+// The tasks without their seconds; `cuts`, by task of the schedule: whether one begins there.
+std::vector<PipelineTask> cut_schedule(const StepSchedule& schedule, const Stage& stage,
+                                       std::vector<bool>& cuts) {
   std::vector<PipelineTask> result;
-  std::size_t i = 0;
   for (const Episode& episode : schedule.episodes) {
     bool open = false, backward = false;
     const bool pair = episode.kind == EpisodeKind::kWavefront;
     for (const Task& task : episode.tasks) {
-      LS_CHECK(i < task_seconds.size(), "{} times for more tasks", task_seconds.size());
       const bool gradient = task.kind == TaskKind::kReceiveGradient,
                  sends = task.kind == TaskKind::kSend || task.kind == TaskKind::kSendGradient,
                  input = task.kind == TaskKind::kEmbed && task.output && stage.receives;
@@ -245,19 +248,59 @@ std::vector<PipelineTask> pipeline_tasks(const StepSchedule& schedule, const Sta
                                   : episode.kind == EpisodeKind::kRecompute
                                       ? PipelinePhase::kRecompute
                                       : PipelinePhase::kForward;
-      if (!open || input || gradient || phase != result.back().phase ||
-          (task.chunk != result.back().chunk && !pair))
-        result.push_back({.phase = phase, .chunk = task.chunk});
-      open = true;
-      PipelineTask& now = result.back();
-      if (input || gradient) now.receives = task.chunk;
-      if (sends) now.sends = task.chunk;
-      now.seconds += task_seconds[i++];
-      if (sends) open = false;
+      cuts.push_back(!open || input || gradient || phase != result.back().phase ||
+                     (task.chunk != result.back().chunk && !pair));
+      if (cuts.back()) result.push_back({.phase = phase, .chunk = task.chunk});
+      if (input || gradient) result.back().receives = task.chunk;
+      if (sends) result.back().sends = task.chunk;
+      open = !sends;
     }
   }
-  LS_CHECK(i == task_seconds.size(), "{} times for {} tasks", task_seconds.size(), i);
   return result;
+}
+
+}  // namespace
+
+std::vector<bool> pipeline_cuts(const StepSchedule& schedule, const Stage& stage) {
+  std::vector<bool> cuts;
+  cut_schedule(schedule, stage, cuts);
+  return cuts;
+}
+
+std::vector<PipelineTask> pipeline_tasks(const StepSchedule& schedule, const Stage& stage,
+                                         const std::vector<double>& task_seconds) {
+  std::vector<bool> cuts;
+  std::vector<PipelineTask> tasks = cut_schedule(schedule, stage, cuts);
+  LS_CHECK(cuts.size() == task_seconds.size(), "{} times for {} tasks", task_seconds.size(),
+           cuts.size());
+  std::size_t begun = 0;
+  for (std::size_t i = 0; i < cuts.size(); ++i) {
+    if (cuts[i]) ++begun;
+    tasks[begun - 1].seconds += task_seconds[i];
+  }
+  return tasks;
+}
+
+std::vector<std::vector<PipelineTask>> equal_stages(const std::vector<PipelineTask>& tasks,
+                                                    const Stage& stage, std::int64_t stages) {
+  const bool between = stage.receives && stage.sends;
+  std::set<std::pair<PipelinePhase, std::int64_t>> chunks;
+  for (const PipelineTask& task : tasks)
+    LS_CHECK(chunks.insert({task.phase, task.chunk}).second || between,
+             "chunk {} is in several tasks", task.chunk);
+  std::vector<std::vector<PipelineTask>> all;
+  for (std::int64_t s = 0; s < stages; ++s) {
+    all.push_back(tasks);
+    const bool first = s == 0, last = s + 1 == stages;
+    for (PipelineTask& task : all.back()) {
+      if (task.phase == PipelinePhase::kRecompute) continue;
+      const bool forward = task.phase == PipelinePhase::kForward;
+      if (!between) task.receives = task.sends = task.chunk;
+      if (forward ? first : last) task.receives = kNone;
+      if (forward ? last : first) task.sends = kNone;
+    }
+  }
+  return all;
 }
 
 }  // namespace longstride

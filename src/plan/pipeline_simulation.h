@@ -66,9 +66,18 @@ struct PipelineRun {
 // Fails if the stages wait for each other forever, or for a message that nobody sends.
 PipelineRun simulate_pipeline(const PipelineInput& input);
 
+// For every task of a stage's schedule, whether a task of the pipeline begins with it.
+std::vector<bool> pipeline_cuts(const StepSchedule& schedule, const Stage& stage);
+
 // The tasks of a stage's schedule, which has a backward pass, cut where messages come and go; the
 // seconds are those of its tasks. Chunks that go forward in pairs are cut at their messages alone.
 std::vector<PipelineTask> pipeline_tasks(const StepSchedule& schedule, const Stage& stage,
                                          const std::vector<double>& task_seconds);
+
+// A pipeline of so many stages that all take as long as this one, whose tasks these are. Chunks
+// must not go forward in pairs, unless the stage is between others: its messages are then all
+// known.
+std::vector<std::vector<PipelineTask>> equal_stages(const std::vector<PipelineTask>& tasks,
+                                                    const Stage& stage, std::int64_t stages);
 
 }  // namespace longstride

@@ -1,6 +1,7 @@
 #include "train/step.h"
 
 #include <algorithm>
+#include <deque>
 #include <utility>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "ops/kernel_libraries.h"
 #include "ops/loss_head.h"
 #include "ops/paged_attention.h"
+#include "plan/pipeline_simulation.h"
 #include "tensor/dtype_words.h"
 #include "train/step_trace.h"
 #include "train/step_work.h"
@@ -17,23 +19,61 @@
 namespace longstride {
 namespace {
 
-// The time of a stream, split by phase.
+// The time of a stream, split by phase, and by task where somebody wants to know.
 class PhaseClock {
  public:
   explicit PhaseClock(Stream& stream) : stream_(stream) { stream_.record_elapsed(nullptr); }
-  // From now on time counts towards `phase`.
-  void enter(double& phase) {
-    if (phase_ != nullptr && phase_ != &phase) stream_.record_elapsed(phase_);
+  // From now on time counts towards `phase`, and also towards *task unless that is null.
+  void enter(double& phase, double* task) {
+    if (phase_ != nullptr && (phase_ != &phase || task_ != task)) stop();
     phase_ = &phase;
+    task_ = task;
   }
-  // The phases' sums are complete after the stream's next synchronize().
   void stop() {
-    if (phase_ != nullptr) stream_.record_elapsed(std::exchange(phase_, nullptr));
+    if (phase_ == nullptr) return;
+    if (task_ != nullptr) shared_.push_back({phase_, task_, 0.0});
+    stream_.record_elapsed(task_ != nullptr ? &shared_.back().seconds : phase_);
+    phase_ = nullptr;
+  }
+  // After stop() and the stream's next synchronize(): completes the sums.
+  void finish() {
+    for (const Shared& s : std::exchange(shared_, {})) {
+      *s.phase += s.seconds;
+      *s.task += s.seconds;
+    }
   }
 
  private:
+  struct Shared {
+    double *phase, *task;
+    double seconds;
+  };
   Stream& stream_;
-  double* phase_ = nullptr;
+  double *phase_ = nullptr, *task_ = nullptr;
+  std::deque<Shared> shared_;  // the stream writes into it later
+};
+
+// Where the seconds of a sequence's tasks are wanted.
+class TaskTimes {
+ public:
+  TaskTimes(const StepSchedule& schedule, const Stage& stage, std::vector<double>* into)
+      : into_(into) {
+    if (into_ == nullptr) return;
+    cuts_ = pipeline_cuts(schedule, stage);
+    into_->assign(cuts_.size(), 0.0);
+  }
+  // Where those of the next task count.
+  double* next() {
+    if (into_ == nullptr) return nullptr;
+    if (cuts_[next_]) first_ = next_;
+    ++next_;
+    return &(*into_)[first_];
+  }
+
+ private:
+  std::vector<double>* into_;
+  std::vector<bool> cuts_;
+  std::size_t next_ = 0, first_ = 0;
 };
 
 bool is_backward(TaskKind kind) {
@@ -256,6 +296,7 @@ SequenceResult StepRunner::run_tasks(const SequenceInput& input, double scale,
   const MovedBytes before = moved();
   take_times();  // resets the times
   PhaseClock clock(device_.stream());
+  TaskTimes times(schedule, options.stage, input.task_seconds);
   StepTrace trace(device_.stream());
   const StepWork work(config_, numerics_, layout, plan_.trained);
   const double all_work = on_progress ? work.flops(schedule) : 1.0;
@@ -278,7 +319,8 @@ SequenceResult StepRunner::run_tasks(const SequenceInput& input, double scale,
                    recompute = !backward && episode.kind == EpisodeKind::kRecompute;
         clock.enter(backward    ? result.seconds.backward
                     : recompute ? result.seconds.recompute
-                                : result.seconds.forward);
+                                : result.seconds.forward,
+                    times.next());
         if (on_progress) {
           on_progress({backward    ? "backward"
                        : recompute ? "recompute"
@@ -296,6 +338,7 @@ SequenceResult StepRunner::run_tasks(const SequenceInput& input, double scale,
     clock.stop();
     trace.wait();
     device_.stream().synchronize();
+    clock.finish();
     store_->finish();
     if (offloaded_) offloaded_->finish();
   } catch (...) {

@@ -113,6 +113,16 @@ TEST(BenchStep, StagesAlone) {
   EXPECT_EQ(bytes(first, "retained"), 0);
   EXPECT_EQ(bytes(last, "retained"), 7 * 64 * 64 * 4);
   EXPECT_EQ(planned["loss"], last["loss"]);
+  EXPECT_TRUE(whole["simulated_seconds"].is_null());
+  for (const Json* stage : {&first, &last, &planned}) {
+    const Json& seconds = (*stage)["seconds"];
+    const double busy = seconds["forward"].get<double>() + seconds["recompute"].get<double>() +
+                        seconds["backward"].get<double>(),
+                 simulated = (*stage)["simulated_seconds"].get<double>();
+    EXPECT_LE(busy, seconds["total"].get<double>());
+    EXPECT_GT(simulated, busy);
+    EXPECT_NEAR((*stage)["simulated_idle_share"].get<double>(), 1 - busy / simulated, 1e-6);
+  }
 }
 
 TEST(BenchStep, StagesThatDoNotExist) {

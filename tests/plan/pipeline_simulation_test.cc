@@ -153,8 +153,8 @@ TEST(PipelineSimulation, GrowingChunks) {
   }
 }
 
-// The first stage is the last to be done with a sequence: only then does the next one begin, so that
-// each fills and drains the pipeline.
+// The first stage is the last to be done with a sequence: only then does the next one begin, so
+// that each fills and drains the pipeline.
 TEST(PipelineSimulation, SequencesFollowEachOther) {
   PipelineInput input = equal_stages(std::vector<ChunkSeconds>(8, {1, 0, 2}), 4);
   const PipelineRun one = simulate_pipeline(input);
@@ -270,6 +270,24 @@ TEST(PipelineTasks, OfNeighboursMatch) {
         EXPECT_EQ(run.boundary_bytes, (std::vector<std::int64_t>(2, 2 * chunks * 10)))
             << chunks << " chunks, " << keep << (sparse ? " sparse" : "");
       }
+}
+
+// Whichever stage was measured, the others have its seconds.
+TEST(PipelineTasks, EqualStages) {
+  const std::vector<ChunkSeconds> chunks = {{1, 2, 3}, {4, 5, 6}, {7, 8, 9}};
+  for (const std::int64_t measured : {0, 1, 2}) {
+    const auto all = longstride::equal_stages(stage_tasks(chunks, measured, 3),
+                                              {measured, measured > 0, measured < 2}, 4);
+    ASSERT_EQ(all.size(), 4u);
+    for (std::int64_t s = 0; s < 4; ++s)
+      EXPECT_EQ(all[static_cast<std::size_t>(s)], stage_tasks(chunks, s, 4)) << measured;
+  }
+  // Pairs of a stage between others.
+  const StageCase pairs{{2, true, true}, 6, 1, true};
+  PipelineInput input;
+  input.stages = longstride::equal_stages(pairs.tasks(), pairs.stage, 3);
+  input.chunk_bytes.assign(6, 1);
+  EXPECT_EQ(simulate_pipeline(input).boundary_bytes, (std::vector<std::int64_t>(2, 12)));
 }
 
 }  // namespace
