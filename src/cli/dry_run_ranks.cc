@@ -4,7 +4,6 @@
 #include "base/log.h"
 #include "cli/ranks_report.h"
 #include "plan/this_machine.h"
-#include "tensor/dtype_words.h"
 #include "train/data_check.h"
 #include "train/output_check.h"
 #include "train/run_data.h"
@@ -18,10 +17,6 @@ void dry_run_on_ranks(const TrainConfig& config, Device& device, std::int64_t ra
   open_run_data(plan);
   plan_saves(plan);
   const MachineRates rates = rates_of_this_machine(device);
-  if (rates.compute != plan.numerics.compute)
-    throw Error(fmt::format("--ranks: times of {} are known for activations in {} alone",
-                            device.name(), word_of(rates.compute)),
-                fmt::format("set numerics.compute to \"{}\"", word_of(rates.compute)));
   const CorpusFacts facts = scan_data(plan);
   RanksReport report{.model = name, .machine = rates, .link = kHostLink};
   report.outlooks.push_back(plan_ranks(plan, device, rates, {ranks, report.link}));

@@ -1,5 +1,7 @@
 #include "cli/ranks_report.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "base/sizes.h"
@@ -46,6 +48,11 @@ std::string step_of(const RanksReport& report, const PipelineOutlook& o) {
   text += fmt::format("; update {} s", seconds(o.update_seconds));
   if (report.price > 0)
     text += fmt::format("; 1M tokens cost {:.3f}", price_per_million(report, o));
+  std::vector<std::string> others;
+  for (const OtherCut& other : o.others)
+    others.push_back(fmt::format("pipeline {}, data {}: {} s", other.pipeline, other.data,
+                                 seconds(other.seconds)));
+  if (!others.empty()) text += fmt::format("\nnot chosen: {}", fmt::join(others, "; "));
   return text;
 }
 
@@ -151,6 +158,10 @@ OrderedJson outlook_to_json(const RanksReport& report, const PipelineOutlook& o)
                      {"update", o.update_seconds},
                      {"total", o.seconds()}};
   json["idle_share"] = o.run.idle_share();
+  json["others"] = OrderedJson::array();
+  for (const OtherCut& other : o.others)
+    json["others"].push_back(
+        {{"pipeline", other.pipeline}, {"data", other.data}, {"seconds", other.seconds}});
   json["tokens_per_s"] = o.tokens_per_s();
   if (report.price > 0) json["price_per_million_tokens"] = price_per_million(report, o);
   return json;

@@ -1,13 +1,13 @@
 #include "train/pipeline_outlook.h"
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <utility>
 
 #include "base/error.h"
 #include "model/stage_parts.h"
 #include "plan/stage_spread.h"
+#include "tensor/dtype_words.h"
 #include "train/outlook.h"
 #include "train/run_memory.h"
 
@@ -182,12 +182,16 @@ double PipelineOutlook::tokens_per_s() const {
 PipelineOutlook plan_ranks(const RunPlan& shapes, Device& device, const MachineRates& rates,
                            const RankChoice& choice) {
   LS_CHECK(choice.ranks >= 1, "{} ranks", choice.ranks);
+  if (rates.compute != shapes.numerics.compute)
+    throw Error(fmt::format("ranks: the rates of {} are for activations in {}", rates.name,
+                            word_of(rates.compute)),
+                fmt::format("set numerics.compute to \"{}\", or choose another machine",
+                            word_of(rates.compute)));
   const std::vector<Cut> cuts = cuts_of(shapes, choice.ranks);
   const auto is_one = [](const Cut& cut) { return cut.pipeline * cut.data == 1; };
   if (choice.ranks > 1 && std::ranges::all_of(cuts, is_one)) refuse_ranks(shapes, choice.ranks);
   Ranks planner(shapes, device, rates, choice);
   std::vector<PipelineOutlook> fitting;
-  PipelineOutlook best;
   std::optional<Error> refused;
   for (const Cut& cut : cuts) try {
       fitting.push_back(planner.plan(cut));
@@ -196,22 +200,26 @@ PipelineOutlook plan_ranks(const RunPlan& shapes, Device& device, const MachineR
       if (!refused) refused = e;
     }
   if (fitting.empty()) {
-    best.ranks = choice.ranks;
-    best.context = shapes.config.training.context;
-    best.batch = shapes.config.training.batch;
-    best.pipeline = cuts.front().pipeline;
-    best.problem = refused->what();
-    best.hint = refused->hint();
-    return best;
+    PipelineOutlook none;
+    none.ranks = choice.ranks;
+    none.context = shapes.config.training.context;
+    none.batch = shapes.config.training.batch;
+    none.pipeline = cuts.front().pipeline;
+    none.problem = refused->what();
+    none.hint = refused->hint();
+    return none;
   }
   double least = fitting.front().seconds();
   for (const PipelineOutlook& outlook : fitting) least = std::min(least, outlook.seconds());
-  const PipelineOutlook* chosen = nullptr;
-  for (const PipelineOutlook& outlook : fitting)
+  PipelineOutlook* chosen = nullptr;
+  for (PipelineOutlook& outlook : fitting)
     if (outlook.seconds() <= kAsFast * least &&
         (chosen == nullptr || outlook.ranks_used() < chosen->ranks_used()))
       chosen = &outlook;
-  return *chosen;
+  for (const PipelineOutlook& outlook : fitting)
+    if (&outlook != chosen)
+      chosen->others.push_back({outlook.pipeline, outlook.data, outlook.seconds()});
+  return std::move(*chosen);
 }
 
 }  // namespace longstride

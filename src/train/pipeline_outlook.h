@@ -36,6 +36,12 @@ struct StageOutlook {
   std::vector<PipelineTask> tasks;  // of one sequence
 };
 
+// How else the ranks could be used.
+struct OtherCut {
+  std::int64_t pipeline = 1, data = 1;
+  double seconds = 0;  // of a training step
+};
+
 struct PipelineOutlook {
   std::int64_t ranks = 1;               // that there are
   std::int64_t pipeline = 1, data = 1;  // together they take at most that many
@@ -45,8 +51,9 @@ struct PipelineOutlook {
   // Between the data ranks of the stage with most of them: gradients, then weights.
   std::int64_t exchange_bytes = 0;  // that a rank sends
   double exchange_seconds = 0;
-  double update_seconds = 0;  // of the slowest stage
-  std::string problem, hint;  // why no cut fits; empty if one does
+  double update_seconds = 0;     // of the slowest stage
+  std::vector<OtherCut> others;  // that fit and were not chosen
+  std::string problem, hint;     // why no cut fits; empty if one does
 
   bool fits() const { return problem.empty(); }
   std::int64_t ranks_used() const { return pipeline * data; }

@@ -136,6 +136,12 @@ TEST(PlanRanks, DataGroupsDivideTheBatch) {
               static_cast<double>(bytes(one, "optimizer")) / 4, 1);
   // Three quarters of the gradients, which are sent, and of the weights, which come back.
   EXPECT_EQ(four["exchange_bytes"], 3 * ((bytes(one, "weights") + bytes(one, "gradients")) / 4));
+  // The others are slower, and no group is left without a sequence.
+  EXPECT_EQ(four["others"].size(), 2u);  // two stages, alone or in two groups
+  for (const Json& other : four["others"]) {
+    EXPECT_EQ(other["pipeline"], 2);
+    EXPECT_GT(other["seconds"].get<double>(), four["seconds"]["total"].get<double>());
+  }
   // Of 3 ranks, 2 divide the batch of 4.
   EXPECT_NE(with("3")["data"], 3);
 }
