@@ -209,16 +209,13 @@ PipelineOutlook plan_ranks(const RunPlan& shapes, Device& device, const MachineR
     none.hint = refused->hint();
     return none;
   }
-  double least = fitting.front().seconds();
-  for (const PipelineOutlook& outlook : fitting) least = std::min(least, outlook.seconds());
-  PipelineOutlook* chosen = nullptr;
-  for (PipelineOutlook& outlook : fitting)
-    if (outlook.seconds() <= kAsFast * least &&
-        (chosen == nullptr || outlook.ranks_used() < chosen->ranks_used()))
-      chosen = &outlook;
-  for (const PipelineOutlook& outlook : fitting)
-    if (&outlook != chosen)
-      chosen->others.push_back({outlook.pipeline, outlook.data, outlook.seconds()});
+  const auto seconds_of = [](const PipelineOutlook& outlook) { return outlook.seconds(); };
+  auto chosen = std::ranges::min_element(fitting, {}, seconds_of);
+  const double enough = kAsFast * chosen->seconds();
+  for (auto other = fitting.begin(); other != fitting.end(); ++other)
+    if (other->seconds() <= enough && other->ranks_used() < chosen->ranks_used()) chosen = other;
+  for (auto other = fitting.begin(); other != fitting.end(); ++other)
+    if (other != chosen) chosen->others.push_back({other->pipeline, other->data, other->seconds()});
   return std::move(*chosen);
 }
 
