@@ -21,7 +21,7 @@ struct PipelinePicture {
 // From top to bottom: a row for every stage, with its tasks; the time; the colours; how to read it.
 // Neighbouring chunks differ in lightness. What is drawn says in a tooltip what it is, where it is
 // wide enough to be pointed at; tasks that are narrower are drawn together. Below 1.5 MB for up to
-// 64 stages.
+// 8 stages.
 std::string to_svg(const PipelineRun& run, const PipelinePicture& picture);
 
 }  // namespace longstride
