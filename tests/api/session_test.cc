@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <thread>
@@ -103,6 +104,39 @@ TEST_F(SessionTest, ALossThatThrows) {
                    {"the gradient of the loss[0] is nan"}));
   session_.zero_gradients();
   session_.backward(batch());
+}
+
+// Every row of a tied embedding has a gradient as head, which others see after each call.
+TEST_F(SessionTest, ATiedEmbeddingIsWholeAfterEveryCall) {
+  Session tied{{"model.preset=tiny-qwen2", "training.context=256", "training.chunk=64",
+                "training.page=16", "device.name=cpu"}};
+  const View embedding = tied.gradients().view(0), head = tied.gradients().head_gradient();
+  ASSERT_EQ(tied.gradients().specs()[0].name, "model.embed_tokens.weight");
+  ASSERT_TRUE(head.present());
+  EXPECT_TRUE(tied.plan().numerics.tied_apart);
+  EXPECT_EQ(tied.plan().needs.gradients, tied.gradients().bytes());
+  std::int64_t row = 0;  // of a token that the lookup does not read
+  while (std::ranges::find(tokens_, static_cast<std::int32_t>(row)) != tokens_.end()) ++row;
+  ASSERT_LT(row, embedding.dim(0));
+  const auto values = [&] {
+    const auto* begin = embedding.rows(row, 1).as<float>();
+    return std::vector<float>(begin, begin + embedding.dim(1));
+  };
+  const auto empty = [&] {
+    const auto* begin = head.as<float>();
+    return std::all_of(begin, begin + head.elements(), [](float g) { return g == 0; });
+  };
+  tied.backward(batch());
+  const std::vector<float> once = values();
+  EXPECT_TRUE(std::ranges::any_of(once, [](float g) { return g != 0; }));
+  EXPECT_TRUE(empty());
+  tied.backward_of(batch(), [](std::span<const float> p) {
+    return std::vector<float>(p.size(), 1.0f / static_cast<float>(kTokens - 1));
+  });
+  const std::vector<float> twice = values();
+  for (std::size_t i = 0; i < once.size(); ++i)
+    EXPECT_NEAR(twice[i], 2 * once[i], 1e-4f * std::abs(once[i]) + 1e-7f);
+  EXPECT_TRUE(empty());
 }
 
 TEST_F(SessionTest, BelongsToItsThread) {

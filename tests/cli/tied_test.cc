@@ -42,6 +42,24 @@ TEST(Tied, OlderRunsGoOnAsTheyBegan) {
   ASSERT_TRUE(ended(stopped.train({kTied, "--resume"}), 0, {"resuming after step 3"}));
   EXPECT_TRUE(same_files(older.contents("out/step-6"), stopped.contents("out/step-6")));
   EXPECT_NE(weights_of(older), weights_of(newer)) << "the order of additions has no effect";
+  // The same gradients but for rounding, and one tensor less.
+  const auto steps = [](const RunDirectory& run) {
+    std::vector<Json> lines;
+    for (const Json& line : run.metrics())
+      if (line.contains("gradient_norm")) lines.push_back(line);
+    return lines;
+  };
+  const std::vector<Json> before = steps(older), now = steps(newer);
+  ASSERT_EQ(before.size(), 6u);
+  ASSERT_EQ(now.size(), 6u);
+  for (std::size_t i = 0; i < now.size(); ++i)
+    for (const char* key : {"loss", "gradient_norm"})
+      EXPECT_NEAR(now[i][key].get<double>(), before[i][key].get<double>(),
+                  1e-4 * now[i][key].get<double>())
+          << key << " of step " << i + 1;
+  EXPECT_EQ(now.back()["bytes_gradients"].get<std::int64_t>() -
+                before.back()["bytes_gradients"].get<std::int64_t>(),
+            320 * 64 * 4);
 }
 
 TEST(Tied, NewRunsResumeToTheSameBytes) {
