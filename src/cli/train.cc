@@ -41,6 +41,7 @@ struct Options {
   std::string device, trace;
   std::int64_t trace_steps = 2;
   std::int64_t ranks = 0;  // of a dry run; 0: not given
+  std::string config;      // the file
   std::string title;       // of the trace
 
   ResumeChoice resume_choice() const {
