@@ -22,11 +22,11 @@ struct Cut {
 
 // For every number of data groups, the longest pipeline, and the shortest whose slowest stage has
 // as few layers.
-std::vector<Cut> cuts_of(const RunPlan& shapes, std::int64_t ranks) {
+std::vector<Cut> cuts_of(const RunPlan& shapes, const RankChoice& choice) {
   const ModelConfig& config = shapes.model.config;
-  const std::int64_t batch = shapes.config.training.batch;
+  const std::int64_t batch = shapes.config.training.batch, ranks = choice.ranks;
   std::vector<Cut> cuts;
-  for (std::int64_t data = 1; data <= std::min(ranks, batch); ++data) {
+  for (std::int64_t data = 1; data <= (choice.groups ? std::min(ranks, batch) : 1); ++data) {
     if (batch % data != 0) continue;
     const std::int64_t longest = std::min(ranks / data, config.layers);
     const std::int64_t most_layers = (config.layers + longest - 1) / longest,
@@ -187,7 +187,7 @@ PipelineOutlook plan_ranks(const RunPlan& shapes, Device& device, const MachineR
                             word_of(rates.compute)),
                 fmt::format("set numerics.compute to \"{}\", or choose another machine",
                             word_of(rates.compute)));
-  const std::vector<Cut> cuts = cuts_of(shapes, choice.ranks);
+  const std::vector<Cut> cuts = cuts_of(shapes, choice);
   const auto is_one = [](const Cut& cut) { return cut.pipeline * cut.data == 1; };
   if (choice.ranks > 1 && std::ranges::all_of(cuts, is_one)) refuse_ranks(shapes, choice.ranks);
   Ranks planner(shapes, device, rates, choice);

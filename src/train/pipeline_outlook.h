@@ -24,6 +24,7 @@ constexpr PipelineLink kHostLink{.bytes_per_s = 5e9, .latency = 20e-6};
 
 struct RankChoice {
   std::int64_t ranks = 1;
+  bool groups = false;  // data groups too, which `train` cannot run yet
   PipelineLink link = kHostLink;
 };
 

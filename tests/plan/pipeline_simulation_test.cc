@@ -219,6 +219,7 @@ struct StageCase {
     options.windows = {0, 0};
     options.keep_chunks = keep;
     options.stage = stage;
+    options.stage.trains_below = stage.receives;
     if (sparse) options.sparse = {{}, {4, 4}};
     if (stage.receives)
       options.across_episodes.assign(static_cast<std::size_t>(2 * chunks),

@@ -44,6 +44,8 @@ KINDS = {
     "bf16 without masters": ["--optimizer.masters=false"],
     "state in host memory": ["--memory.optimizer=host"],
     "some parameters frozen": ['--model.freeze=["model.layers.1.*", "model.embed_tokens.*"]'],
+    "lower layers frozen": ['--model.freeze=["model.embed_tokens.*", "model.layers.0.*", "model.layers.1.*"]'],
+    "all but the head frozen": ["--model.train=lm_head.*"],
     "recomputed": ["--memory.activations=recompute"],
     "tied": [],
     "tied, adapters": ["--lora.rank=4"],
