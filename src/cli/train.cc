@@ -86,7 +86,8 @@ struct Planning {
 };
 
 // What ranks other than the first do: they compute, and tell nobody.
-int run_quietly(RunPlan planned, Device& device, RunControl control, comm::MessageLink& link) {
+int run_quietly(RunPlan planned, Device& device, const RunControl& control,
+                comm::MessageLink& link) {
   SaveSink saves;
   Trainer trainer(std::move(planned), device, {&saves}, &link);
   if (!trainer.run(control)) return stopped(trainer, true);

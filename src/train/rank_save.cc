@@ -212,7 +212,7 @@ std::vector<WrittenFile> write_common(const fs::path& directory, const Checkpoin
 fs::path save_on_ranks(comm::MessageLink& link, const fs::path& root,
                        const CheckpointContents& mine,
                        const std::vector<ParameterSpec>& parameters) {
-  const fs::path target = checkpoint_path(root, mine.state.step);
+  fs::path target = checkpoint_path(root, mine.state.step);
   const bool first = link.rank() == 0;
   std::optional<DirectoryWriter> writer;  // of rank 0; removes what is not committed
   const OrderedJson begun =
