@@ -196,8 +196,8 @@ int bench_step(const StepBenchOptions& o) {
   const auto step = [&] {
     SequenceInput input{sequence.tokens, sequence.targets, sequence.documents};
     if (o.stages > 1) input.task_seconds = &task_seconds;
-    const SequenceResult result = engine.backward(
-        input, 1.0 / static_cast<double>(context - std::ssize(sequence.documents)));
+    const SequenceResult result =
+        engine.backward(input, 1.0 / static_cast<double>(context - std::ssize(sequence.documents)));
     engine.finish_gradients();
     return result;
   };

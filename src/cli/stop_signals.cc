@@ -11,13 +11,13 @@ namespace longstride::cli {
 namespace {
 
 std::atomic<int> first_signal{0};
-std::atomic<bool> again{false}, saving_now{false}, quiet{false};
+std::atomic<bool> again{false}, saving_now{false}, silent{false};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free,
               "a signal handler takes no locks");
 
 // printf is not async-signal-safe.
 void say(std::string_view text) {
-  if (quiet) return;
+  if (silent) return;
   if (::write(STDERR_FILENO, text.data(), text.size()) < 0) return;  // stderr is closed
 }
 
@@ -42,7 +42,7 @@ void handle(int signal) {
 }  // namespace
 
 StopSignals::StopSignals(bool says) {
-  quiet = !says;
+  silent = !says;
   first_signal = 0;
   again = saving_now = false;
   struct sigaction action {};
