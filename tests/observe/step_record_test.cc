@@ -126,6 +126,7 @@ TEST(StepRecord, KeysAreDocumented) {
     if (line.starts_with("| `")) documented.push_back(line.substr(3, line.find('`', 3) - 3));
   StepRecord sparse = example();
   sparse.selection = {.unions = 1, .pages = 3, .most = 3, .visits = 5};
+  sparse.ranks = 2;
   const OrderedJson json = record_to_json(sparse);
   for (const auto& [key, value] : json.items()) written.push_back(key);
   EXPECT_EQ(documented, written);
