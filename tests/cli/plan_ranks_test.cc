@@ -29,8 +29,15 @@ std::vector<std::string> seven(std::vector<std::string> more) {
   return more;
 }
 
+// Whether this build has CUDA: a GPU is planned with its kernels.
+bool plans_gpus(const RunDirectory& run) {
+  return run.run(plan_words(kSevenStages)).text().find("this build has no CUDA") ==
+         std::string::npos;
+}
+
 TEST(PlanRanks, StagesShareTheModel) {
   const RunDirectory run;
+  if (!plans_gpus(run)) GTEST_SKIP() << "built without CUDA";
   const Json json = json_of(run, seven({"--ranks", "7"}));
   ASSERT_EQ(json["plans"].size(), 1u);
   const Json& plan = json["plans"][0];
@@ -105,6 +112,7 @@ TEST(PlanRanks, OneRankIsTheWholeModel) {
 
 TEST(PlanRanks, AFasterLinkIsFaster) {
   const RunDirectory run;
+  if (!plans_gpus(run)) GTEST_SKIP() << "built without CUDA";
   const double slow = json_of(run, seven({"--ranks", "7", "--link-rate",
                                           "1G"}))["plans"][0]["seconds"]["pipeline"],
                fast = json_of(run, seven({"--ranks", "7", "--link-rate",
@@ -152,6 +160,7 @@ TEST(PlanRanks, DataGroupsDivideTheBatch) {
 
 TEST(PlanRanks, Pictures) {
   const RunDirectory run;
+  if (!plans_gpus(run)) GTEST_SKIP() << "built without CUDA";
   const ProgramResult result =
       run.run(plan_words(seven({"--ranks", "7", "--svg", "schedule.svg", "--html", "page.html"})));
   ASSERT_TRUE(ended(result, 0));
@@ -169,6 +178,7 @@ TEST(PlanRanks, Pictures) {
 
 TEST(PlanRanks, WhatDoesNotFitSaysWhy) {
   const RunDirectory run;
+  if (!plans_gpus(run)) GTEST_SKIP() << "built without CUDA";
   const std::vector<std::string> words = {"--preset",  "qwen2.5-32b", "--machine",     "h200",
                                           "--context", "16K",         "--chunk",       "4096",
                                           "--ranks",   "2",           "--host-memory", "0"};
