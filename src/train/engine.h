@@ -16,7 +16,6 @@
 #include "train/checkpoint.h"
 #include "train/optimizer.h"
 #include "train/step.h"
-#include "train/tied_stages.h"
 
 namespace longstride {
 
@@ -59,10 +58,8 @@ class Engine {
     return runner_->run(input, scale, should_stop, on_progress);
   }
   // After the last backward pass of a step, before gradients are read: adds what was summed apart
-  // (model/tied_head.h), also in other stages.
-  void finish_gradients(TiedStages* stages = nullptr) {
-    stages != nullptr ? stages->fold(gradients_) : add_head_gradient(gradients_);
-  }
+  // (model/tied_head.h). In stages, RunRanks does that.
+  void finish_gradients() { add_head_gradient(gradients_); }
   // Losses alone, as StepRunner::evaluate.
   SequenceResult evaluate(const SequenceInput& input,
                           const std::function<bool()>& should_stop = nullptr,

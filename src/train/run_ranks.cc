@@ -1,7 +1,6 @@
 #include "train/run_ranks.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <utility>
 

@@ -74,11 +74,7 @@ void TiedStages::fold(ParameterSet& gradients) {
 }
 
 void TiedStages::share(ParameterSet& weights) {
-  if (trained_) start(weights);
-}
-
-void TiedStages::start(ParameterSet& weights) {
-  if (part_ == TiedPart::kWhole) return;
+  if (part_ == TiedPart::kWhole || !trained_) return;
   const View weight_VD = weights.view(parameter_);
   if (is_first()) return send(link_.size() - 1, weight_VD);
   receive(0, weight_VD, [&](std::int64_t first, std::int64_t rows, const std::byte* bytes) {

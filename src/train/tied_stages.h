@@ -8,7 +8,8 @@
 // the whole model, fold is add_head_gradient, so a pipeline needs no other call.
 //
 // A step: sequences, fold, norm and clipping, update, share. A step whose update is skipped
-// needs no share; then it is skipped in all stages.
+// needs no share; then it is skipped in all stages. At the start the copy is read from the same
+// file, or drawn by the same number (ParameterSpec::number).
 //
 // Not thread-safe: the thread that runs the step owns it.
 #pragma once
@@ -42,9 +43,6 @@ class TiedStages {
   void fold(ParameterSet& gradients);
   // After an update: the copy becomes the new weight.
   void share(ParameterSet& weights);
-  // Once, where weights are drawn and not read from files: the copy begins as the embedding, frozen
-  // or not.
-  void start(ParameterSet& weights);
 
   // Bytes that this stage sends in fold and in share: to be added to those of the chunks.
   std::int64_t fold_bytes() const;

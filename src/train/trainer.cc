@@ -81,7 +81,12 @@ Trainer::Trainer(RunPlan plan, Device& device, RunSinks sinks, comm::MessageLink
 void Trainer::prepare_snapshots() {
   const TrainConfig& config = plan_.config;
   if (config.checkpoint.every == 0 || config.checkpoint.every >= config.training.steps) return;
-  if (ranks_.several()) return;  // all processes write together, and training waits for them
+  if (ranks_.several()) {
+    if (config.checkpoint.snapshot)
+      log_warning(
+          "checkpoint.snapshot has no effect in several processes: training waits for saves");
+    return;
+  }
   Device& device = engine_.device();
   try {
     snapshot_plan_ = plan_snapshot(engine_.weights(), engine_.optimizer(),
