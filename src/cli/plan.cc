@@ -33,7 +33,7 @@ struct Options {
   bool device_given = false;
   std::vector<std::string> contexts;
   double price = 0;
-  bool longest = false, json = false, data_groups = false;
+  bool longest = false, json = false;
   NumericsChoice numerics;
   AttentionChoice sparse;
   std::vector<std::pair<std::string, std::string>> settings;  // of kSettings, those that are given
@@ -225,7 +225,7 @@ int plan_on_ranks(const Options& o, TrainConfig config, Target& target) {
   for (const std::int64_t context : contexts_of(o, config, target)) {
     config.training.context = context;
     report.outlooks.push_back(plan_ranks(plan_shapes(config, *target.device), *target.device,
-                                         target.rates, {o.ranks, o.data_groups, report.link}));
+                                         target.rates, {o.ranks, report.link}));
   }
   const auto context_of = [](const PipelineOutlook& outlook) { return outlook.context; };
   const PipelineOutlook* shown = shown_of(o, report.outlooks, context_of);
@@ -235,9 +235,8 @@ int plan_on_ranks(const Options& o, TrainConfig config, Target& target) {
 }
 
 void check_ranks(const Options& o) {
-  if (o.ranks == 0 && (!o.link_rate.empty() || o.data_groups))
-    throw Error(fmt::format("--{} without --ranks", o.data_groups ? "data-groups" : "link-rate"),
-                "add --ranks 8, for instance");
+  if (o.ranks == 0 && !o.link_rate.empty())
+    throw Error("--link-rate without --ranks", "add --ranks 8, for instance");
   if (o.ranks == 0) return;
   if (!o.out.empty())
     throw Error("--out with --ranks: every stage has a plan of its own",
@@ -310,9 +309,6 @@ void add_plan(CLI::App& app, Action& action) {
                    "plan for so many processes, each with such a device: how they are cut into "
                    "stages and data groups, and the simulated step")
       ->check(CLI::Range(1, 4096));
-  command->add_flag("--data-groups", o->data_groups,
-                    "with --ranks: ranks may share the sequences of a batch, too; train cannot do "
-                    "that yet");
   command->add_option("--link-rate", o->link_rate,
                       "bytes a second between two ranks; without it 5 GB");
   command->add_option("--gpu-memory", o->gpu_memory, "bytes of the device for everything");

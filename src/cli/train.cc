@@ -133,7 +133,7 @@ int run_training(const Options& options, RunPlan planned, Device& device, const 
 // Logs which layers each process has.
 void tell_stages(const RunPlan& plan, comm::MessageLink& link) {
   for (int rank = 0; rank < link.size(); ++rank) {
-    const auto at = static_cast<std::size_t>(rank);
+    const auto at = static_cast<std::size_t>(rank % plan.place.stages);
     log_info("rank {} on {}: layers {} to {}", rank, link.host(rank), plan.cuts[at],
              plan.cuts[at + 1] - 1);
   }

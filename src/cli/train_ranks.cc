@@ -33,16 +33,28 @@ class QuietRank {
 };
 
 void check_number(const TrainConfig& config, const comm::Launch& launch) {
-  const std::int64_t stages = config.parallel.pipeline;
+  const auto& [groups, stages, timeout] = config.parallel;
   if (!launch.several() && stages > 1)
     throw Error(fmt::format("parallel.pipeline is {} and there is one process", stages),
                 fmt::format("start {} of them: mpirun -np {} --bind-to none longstride train ...",
                             stages, stages));
-  if (launch.several() && launch.size != stages)
+  if (!launch.several()) return;
+  const std::int64_t pipelines = launch.size / stages;
+  if (pipelines * stages == launch.size && groups % pipelines == 0) return;
+  if (groups == 1)
     throw Error(fmt::format("{} has started {} processes and parallel.pipeline is {}",
                             launch.started_by, launch.size, stages),
                 fmt::format("set parallel.pipeline to {}, or start {}", launch.size,
                             stages == 1 ? "one process without it" : std::to_string(stages)));
+  std::string numbers;
+  for (std::int64_t count = 1; count <= groups; ++count)
+    if (groups % count == 0) numbers += fmt::format("{}{}", count == 1 ? "" : ", ", count * stages);
+  throw Error(
+      fmt::format("{} has started {} processes, which do not fit parallel.pipeline = {} and "
+                  "parallel.data = {}",
+                  launch.started_by, launch.size, stages, groups),
+      fmt::format("start one of these numbers: {}; or set parallel.pipeline to {}", numbers,
+                  launch.size));
 }
 
 }  // namespace
@@ -90,7 +102,12 @@ RankDevice open_rank_device(const TrainConfig& config, comm::MessageLink* link) 
                                              : std::max(1, thread_count() / here));
   const int gpus = cuda_device_count();
   RankDevice rank{make_device(config.device.name, gpus > 0 ? link->local_rank() % gpus : 0), {}};
-  rank.place = {.stages = config.parallel.pipeline, .stage = link->rank(), .on_host = here};
+  const std::int64_t stages = config.parallel.pipeline;
+  rank.place = {.stages = stages,
+                .stage = link->rank() % stages,
+                .shards = link->size() / stages,
+                .shard = link->rank() / stages,
+                .on_host = here};
   if (gpus > 0) rank.place.on_device = (here + gpus - 1) / gpus;
   comm::check_same(*link, {LONGSTRIDE_VERSION, "", rank.device->name()});
   return rank;

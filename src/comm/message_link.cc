@@ -118,6 +118,16 @@ void MessageLink::progressed() {
   ++progress_;
 }
 
+void MessageLink::ask_to_stop(int number) {
+  const std::lock_guard lock(mutex_);
+  stop_ = std::max(stop_, number);
+}
+
+int MessageLink::asked_to_stop() const {
+  const std::lock_guard lock(mutex_);
+  return std::max(stop_, others_stop_);
+}
+
 bool MessageLink::fail(const std::string& message, int status) noexcept {
   try {
     std::unique_lock lock(mutex_);

@@ -56,6 +56,10 @@ class MessageLink final : public Link {
   // The caller has done a piece of its work. To be called more often than once in the timeout;
   // every message counts as well. Throws if another rank has failed, like any call.
   void progressed();
+  // This rank is asked to stop, by a number above 0. The others hear of it by beats.
+  void ask_to_stop(int number);
+  // The largest number that any rank was asked to stop by, as far as this one has heard; 0: none.
+  int asked_to_stop() const;
   // This rank has failed: `message` and the exit `status` go to all others, whose calls throw
   // RankFailed. Returns whether this rank is to tell the user: of several that fail, one tells.
   // Never throws.
@@ -102,6 +106,7 @@ class MessageLink final : public Link {
   std::uint64_t tickets_ = 0;
   std::int64_t progress_ = 0;
   int waits_for_ = -1;
+  int stop_ = 0, others_stop_ = 0;  // numbers to stop by: this rank's, and those heard of
   ByteCounters counters_;
   std::exception_ptr failure_;
   std::unique_ptr<Failing> failing_;

@@ -186,6 +186,10 @@ void MessageLink::handle(Wire& wire, int from, Note note) {
       break;
     case NoteKind::kBeat:
       peers_->beat(from, note.a, note.number, now);
+      if (note.b > 0) {
+        const std::lock_guard lock(mutex_);
+        others_stop_ = std::max(others_stop_, static_cast<int>(note.b));
+      }
       break;
     case NoteKind::kFailed:
       heard_failure_ = true;
@@ -247,16 +251,17 @@ void MessageLink::watch(Wire& wire) {
   if (now - last_beat_ < period_) return;
   last_beat_ = now;
   int waits_for = -1;
-  std::int64_t progress = 0;
+  std::int64_t progress = 0, stop = 0;
   {
     const std::lock_guard lock(mutex_);
+    stop = stop_;
     waits_for = waits_for_;
     progress = progress_;
     if (closing_ && waits_for < 0) waits_for = peers_->first_present();
     if (failure_ != nullptr) waits_for = -1;
   }
   peers_->beat(rank_, progress, waits_for, now);
-  const std::vector<std::byte> beat = encode({NoteKind::kBeat, waits_for, progress});
+  const std::vector<std::byte> beat = encode({NoteKind::kBeat, waits_for, progress, stop, {}});
   constexpr int kMostBeats = 4;  // to a rank that takes none
   for (int other = 0; other < size_; ++other)
     if (other != rank_ && !peers_->at(other).left && wire.notes_under_way(other) < kMostBeats)

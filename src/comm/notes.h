@@ -11,7 +11,7 @@ namespace longstride::comm {
 enum class NoteKind : std::uint32_t {
   kHello,    // a: process, text: host and space of process numbers
   kMessage,  // number: traffic, a: sequence, b: bytes; text: the bytes, if they are few
-  kBeat,     // number: the rank that it waits for or -1, a: progress
+  kBeat,     // number: the rank that it waits for or -1, a: progress, b: what it is to stop by
   kFailed,   // number: status, text: why
   kAsk,      // may I tell the user?
   kAnswer,   // number: 1 yes, 0 another rank does

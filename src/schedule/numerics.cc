@@ -96,6 +96,7 @@ OrderedJson to_json(const NumericsRecord& r) {
   if (r.sparse.any()) json["sparse"] = to_json(r.sparse);
   if (!r.quantize.empty()) json["quantize"] = r.quantize;
   if (r.tied_apart) json["tied_apart"] = true;
+  if (r.data_groups > 1) json["data_groups"] = r.data_groups;
   return json;
 }
 
@@ -131,6 +132,7 @@ NumericsRecord numerics_from_json(const Json& json, const std::string& where) {
     if (json.contains("choices")) json.at("choices").get_to(r.choices);
     if (json.contains("quantize")) json.at("quantize").get_to(r.quantize);
     if (json.contains("tied_apart")) json.at("tied_apart").get_to(r.tied_apart);
+    if (json.contains("data_groups")) read_count("data_groups", r.data_groups);
     if (json.contains("sparse")) r.sparse = sparse_layers_from(json.at("sparse"));
   } catch (const Json::exception& e) {
     throw Error(fmt::format("{}: the numerics record is damaged: {}", where, e.what()),
@@ -155,7 +157,7 @@ std::string describe_difference(const NumericsRecord& here, const NumericsRecord
   };
   for (const auto& [key, value] : a.items())
     if (key != "choices") compare(key);
-  for (const char* key : {"sparse", "quantize", "tied_apart"})
+  for (const char* key : {"sparse", "quantize", "tied_apart", "data_groups"})
     if (!a.contains(key)) compare(key);
   return text;
 }

@@ -30,6 +30,8 @@ struct NumericsRecord {
   // Gradient of a tied embedding: that of the head is summed apart and added once per step. False
   // in records that are older than this, and where no tied embedding is trained.
   bool tied_apart = false;
+  // Groups of a batch, each summed from zero and added in order (train/group_sums.h).
+  std::int64_t data_groups = 1;
   SparseLayers sparse = {};
   std::string quantize = {};  // of the projections: "nf4", "int8"; empty: they are not
   std::string device;         // its name

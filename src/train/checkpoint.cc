@@ -246,8 +246,13 @@ void load_optimizer(const fs::path& directory, const ParameterSet& weights, Opti
                                           bytes, tensor.bytes()));
     names[{tensor.column, tensor.parameter}] = name;
   }
+  const StateShard& shard = optimizer.shard();
   optimizer.state().load([&](std::int64_t column, std::int64_t parameter) {
-    return reader.bytes(names.at({column, parameter}));
+    const StateColumn& in = optimizer.state().columns()[static_cast<std::size_t>(column)];
+    const std::int64_t first = shard.first[static_cast<std::size_t>(parameter)];
+    return reader.bytes(names.at({column, parameter}))
+        .subspan(static_cast<std::size_t>(in.bytes(first)),
+                 static_cast<std::size_t>(in.bytes(shard.elements(parameter))));
   });
 }
 

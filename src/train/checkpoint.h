@@ -17,6 +17,8 @@
 
 namespace longstride {
 
+class ShardedState;
+
 // Everything that a save writes.
 struct CheckpointContents {
   TrainState state;
@@ -24,6 +26,7 @@ struct CheckpointContents {
   const CheckpointTensors& tensors;
   std::span<const SideFile> side_files;
   const AdapterConfig* adapter = nullptr;  // set: a PEFT directory is written, not a model
+  ShardedState* shards = nullptr;  // of a process that has a part of a stage's state; as `tensors`
 };
 
 // Writes what a save has besides its state into the existing `directory`: a model, or with

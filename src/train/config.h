@@ -124,6 +124,7 @@ struct MemoryConfig {
 
 // Several processes, started by mpirun or srun (docs/parallel.md).
 struct ParallelConfig {
+  std::int64_t data = 1;      // groups of sequences that a batch is cut into
   std::int64_t pipeline = 1;  // stages of layers, each a process
   double timeout = 600;       // seconds without progress after which a process is given up
 };

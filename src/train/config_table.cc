@@ -45,9 +45,8 @@ const ConfigSection kSections[] = {
      "Settings that decide the bits of the result, in addition to `training.chunk` and "
      "`training.page`."},
     {"parallel",
-     "Several processes, started by `mpirun` or `srun` ([parallel.md](parallel.md)). They change "
-     "no "
-     "bit of the result, and a run may be resumed with others."},
+     "Several processes, started by `mpirun` or `srun` ([parallel.md](parallel.md)). Their number "
+     "changes no bit of the result, and a run may be resumed with another."},
 };
 
 // Named limits, which keep the table readable.
@@ -358,6 +357,12 @@ const std::vector<ConfigKey>& table() {
        "kernels.json in `$LONGSTRIDE_CACHE` (else `~/.cache/longstride`) keeps it for other runs "
        "on the machine: without that file, new runs may choose, and round, differently.",
        LS_FIELD(numerics.determinism), one_of({"exact", "fast"})},
+      {"parallel", "data", Type::kInteger,
+       "Into how many groups of sequences training.batch is cut. Gradients of each are summed from "
+       "zero, and the groups' sums added in their order, so the result depends on it, and not on "
+       "the number of processes: as many as groups, or a divisor of that, each with a copy of the "
+       "weights and a part of the optimizer's state.",
+       LS_FIELD(parallel.data), between(1, 4096)},
       {"parallel", "pipeline", Type::kInteger,
        "Into how many stages the layers are cut. Each is a process of its own, and chunks flow "
        "through them.",

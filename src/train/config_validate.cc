@@ -121,6 +121,16 @@ void validate_training(const TrainingConfig& training) {
               fmt::format("set training.chunk to {}, for example", fitting));
 }
 
+// Groups are of equally many sequences.
+void validate_groups(const ParallelConfig& parallel, const TrainingConfig& training) {
+  const std::int64_t rest = training.batch % parallel.data;
+  if (rest == 0) return;
+  throw Error(
+      fmt::format("training.batch ({}) is not a multiple of parallel.data ({})", training.batch,
+                  parallel.data),
+      fmt::format("set training.batch to {}, for example", training.batch + parallel.data - rest));
+}
+
 // A warm-up longer than the run is allowed: a short trial of a long run has its first rates.
 void warn_of_warm_up(const ScheduleConfig& schedule, std::int64_t steps) {
   if (schedule.warmup_steps > steps)
@@ -142,6 +152,7 @@ void validate(const TrainConfig& config) {
   validate_packing(config.data);
   validate_eval(config.eval, config.data);
   validate_training(config.training);
+  validate_groups(config.parallel, config.training);
   warn_of_warm_up(config.schedule, config.training.steps);
   if (config.device.threads > 0) warn_of_many_threads("device.threads", config.device.threads);
 }

@@ -85,6 +85,13 @@ class Engine {
     optimizer_->update(gradients_, learning_rate, scale, number);
     fold_adapters(weights_);
   }
+  // The same in parts, for several processes: the update of a shard, and what follows when all of
+  // the weights are new.
+  void update_shard(const GradientOf& gradient_of, double learning_rate, double scale,
+                    std::int64_t number) {
+    optimizer_->update(gradient_of, learning_rate, scale, number);
+  }
+  void finish_update() { fold_adapters(weights_); }
   // The tensors of a checkpoint, in place.
   CheckpointTensors tensors() { return tensors_in_place(weights_, *optimizer_); }
 

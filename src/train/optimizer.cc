@@ -17,11 +17,11 @@ bool needs_masters(const std::vector<ParameterSpec>& weights, const OptimizerCon
          });
 }
 
-// The segment's part of a parameter.
-View part_of(const View& parameter, const StateSegment& segment) {
-  return {static_cast<std::byte*>(parameter.data()) + segment.first * size_of(parameter.dtype()),
-          parameter.dtype(),
-          {segment.elements}};
+// Elements of a tensor, as one row.
+View part_of(const View& tensor, std::int64_t first, std::int64_t elements) {
+  return {static_cast<std::byte*>(tensor.data()) + first * size_of(tensor.dtype()),
+          tensor.dtype(),
+          {elements}};
 }
 
 }  // namespace
@@ -52,19 +52,33 @@ Optimizer::Optimizer(ParameterSet& weights, const OptimizerConfig& options,
       options_(options),
       seed_(seed),
       has_masters_(needs_masters(weights.specs(), options)),
-      state_(make_optimizer_state(weights.device(), weights.specs(),
+      shard_(shard_of(weights.specs(), state.shards, state.shard)),
+      state_(make_optimizer_state(weights.device(), shard_.specs,
                                   adamw_columns(weights.specs(), options), state)),
       norm_(weights.device().allocate(size_of(DType::kF64), "gradient norm")) {
   state_->start([&](const StateSegment& segment) {
     if (has_masters_)
       ops::convert(weights.device().stream(),
-                   {part_of(weights.view(segment.parameter), segment), master_of(segment)});
+                   {part_of(weights.view(segment.parameter), first_of(segment), segment.elements),
+                    master_of(segment)});
   });
 }
 
 StateBytes Optimizer::bytes_needed(const std::vector<ParameterSpec>& weights,
                                    const OptimizerConfig& options, const StateOptions& state) {
-  return optimizer_state_bytes(weights, adamw_columns(weights, options), state);
+  return optimizer_state_bytes(shard_of(weights, state.shards, state.shard).specs,
+                               adamw_columns(weights, options), state);
+}
+
+std::int64_t Optimizer::first_of(const StateSegment& segment) const {
+  return shard_.first[static_cast<std::size_t>(segment.parameter)] + segment.first;
+}
+
+GradientOf Optimizer::in_shard(const ParameterSet& gradients) const {
+  return [&](std::int64_t i) {
+    return part_of(gradients.view(i), shard_.first[static_cast<std::size_t>(i)],
+                   shard_.elements(i));
+  };
 }
 
 View Optimizer::master_of(const StateSegment& segment) const {
@@ -95,13 +109,30 @@ std::string Optimizer::first_nonfinite(const ParameterSet& gradients) {
   return "";
 }
 
-void Optimizer::update(const ParameterSet& gradients, double learning_rate, double gradient_scale,
+std::vector<double> Optimizer::piece_squares(const GradientOf& gradient_of,
+                                             const std::vector<ParameterPiece>& pieces) {
+  Device& device = weights_.device();
+  const View sum(norm_->data(), DType::kF64, {1});
+  std::vector<double> squares;
+  for (const ParameterPiece& piece : pieces) {
+    const std::int64_t first =
+        piece.first - shard_.first[static_cast<std::size_t>(piece.parameter)];
+    ops::zero(device.stream(), {sum});
+    ops::sum_of_squares(device.stream(),
+                        {part_of(gradient_of(piece.parameter), first, piece.elements), sum});
+    device.copy_to_host(&squares.emplace_back(), sum.data(), sum.bytes());
+  }
+  return squares;
+}
+
+void Optimizer::update(const GradientOf& gradient_of, double learning_rate, double gradient_scale,
                        std::int64_t step) {
   state_->visit([&](const StateSegment& segment) {
     const auto i = static_cast<std::size_t>(segment.parameter);
-    const View weight = part_of(weights_.view(segment.parameter), segment);
+    const View weight =
+        part_of(weights_.view(segment.parameter), first_of(segment), segment.elements);
     ops::AdamW args;
-    args.g = part_of(gradients.view(segment.parameter), segment);
+    args.g = part_of(gradient_of(segment.parameter), segment.first, segment.elements);
     const bool coded = !segment.column(kFirstMoment).present();
     args.m = segment.column(coded ? kFirstCode : kFirstMoment);
     args.v = segment.column(coded ? kSecondCode : kSecondMoment);
@@ -116,7 +147,7 @@ void Optimizer::update(const ParameterSet& gradients, double learning_rate, doub
     if (has_masters_ || weight.dtype() != DType::kF32) args.weight = weight;
     args.rounding_key =
         weight_rounding_key(seed_, step, number_of(weights_.specs(), segment.parameter));
-    args.first_element = segment.first;
+    args.first_element = first_of(segment);
     const ParameterSpec& spec = weights_.specs()[i];
     args.lr = learning_rate * spec.rate;
     args.beta1 = options_.beta1;

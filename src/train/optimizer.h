@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "model/parameters.h"
 #include "train/config.h"
 #include "train/optimizer_state.h"
+#include "train/state_shards.h"
 
 namespace longstride {
 
@@ -23,7 +25,11 @@ inline constexpr std::int64_t kSmallestCoded = 4096;  // elements
 StateColumns adamw_columns(const std::vector<ParameterSpec>& weights,
                            const OptimizerConfig& options);
 
+// Gradient of parameter i, as far as it belongs to the optimizer's shard; in one dimension.
+using GradientOf = std::function<View(std::int64_t)>;
+
 // Gradients must be made from the same list as the weights; those of frozen parameters are absent.
+// An optimizer of a shard updates its part of the weights alone.
 //
 // Not thread-safe: the thread that runs the step owns it.
 class Optimizer {
@@ -44,17 +50,29 @@ class Optimizer {
   // The first parameter, in the order of the backward pass, whose gradient has a value that is not
   // finite; empty if there is none. Waits for the device once per parameter: for reports.
   std::string first_nonfinite(const ParameterSet& gradients);
+  // Sums of squares of the pieces of this shard, each from zero.
+  std::vector<double> piece_squares(const GradientOf& gradient_of,
+                                    const std::vector<ParameterPiece>& pieces);
+  // The part of all gradients that belongs to the shard.
+  GradientOf in_shard(const ParameterSet& gradients) const;
   // One update with gradients scaled by `gradient_scale`; `step` counts from 1. Complete when it
   // returns.
-  void update(const ParameterSet& gradients, double learning_rate, double gradient_scale,
+  void update(const GradientOf& gradient_of, double learning_rate, double gradient_scale,
               std::int64_t step);
+  void update(const ParameterSet& gradients, double learning_rate, double gradient_scale,
+              std::int64_t step) {
+    update(in_shard(gradients), learning_rate, gradient_scale, step);
+  }
 
   // True if there are masters: wanted, and not all trainable weights are fp32.
   bool has_masters() const { return has_masters_; }
+  const StateShard& shard() const { return shard_; }
   OptimizerState& state() { return *state_; }
   const OptimizerState& state() const { return *state_; }
 
  private:
+  // Of the parameter's elements, the first in the segment.
+  std::int64_t first_of(const StateSegment& segment) const;
   // The segment's masters, if there are any.
   View master_of(const StateSegment& segment) const;
 
@@ -62,6 +80,7 @@ class Optimizer {
   OptimizerConfig options_;
   std::uint64_t seed_;
   bool has_masters_;
+  StateShard shard_;
   std::unique_ptr<OptimizerState> state_;
   std::unique_ptr<Memory> norm_;
 };

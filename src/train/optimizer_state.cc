@@ -95,9 +95,19 @@ void OptimizerState::copy_out(std::int64_t, std::int64_t, std::int64_t, std::spa
   LS_CHECK(on_device(), "the state is not on the device");
 }
 
+namespace {
+
+// A process may have no trained parameter: a stage whose layers are frozen, or a shard of few.
+bool is_sliced(const std::vector<ParameterSpec>& specs, const StateOptions& options) {
+  return options.place != StatePlace::kDevice &&
+         std::ranges::any_of(specs, &ParameterSpec::trainable);
+}
+
+}  // namespace
+
 StateBytes optimizer_state_bytes(const std::vector<ParameterSpec>& specs,
                                  const StateColumns& columns, const StateOptions& options) {
-  if (options.place != StatePlace::kDevice) return sliced_state_bytes(specs, columns, options);
+  if (is_sliced(specs, options)) return sliced_state_bytes(specs, columns, options);
   StateBytes bytes;
   for (const StateColumn& column : columns)
     bytes.device += ParameterSet::bytes_needed(column_specs(specs, column), Holds::kTrainable);
@@ -108,8 +118,7 @@ std::unique_ptr<OptimizerState> make_optimizer_state(Device& device,
                                                      const std::vector<ParameterSpec>& specs,
                                                      const StateColumns& columns,
                                                      const StateOptions& options) {
-  if (options.place != StatePlace::kDevice)
-    return make_sliced_state(device, specs, columns, options);
+  if (is_sliced(specs, options)) return make_sliced_state(device, specs, columns, options);
   return std::make_unique<DeviceState>(device, specs, columns);
 }
 

@@ -36,6 +36,9 @@ struct StateOptions {
   std::int64_t host_bytes = 0;
   std::filesystem::path disk_directory = {};
   MakeDiskQueue make_disk = nullptr;  // null: a queue in disk_directory
+  // Processes that hold the same parameters, and this one's number: each has the state of a part of
+  // them (train/state_shards.h).
+  std::int64_t shards = 1, shard = 0;
 };
 
 // On the device: the state itself, or the slots that slices pass through. In host memory: slices,

@@ -10,6 +10,7 @@
 #include "tensor/dtype_words.h"
 #include "train/outlook.h"
 #include "train/run_memory.h"
+#include "train/state_shards.h"
 
 namespace longstride {
 namespace {
@@ -20,14 +21,15 @@ struct Cut {
   std::int64_t pipeline = 1, data = 1;
 };
 
-// For every number of data groups, the longest pipeline, and the shortest whose slowest stage has
-// as few layers.
+// For every number of data ranks, the longest pipeline, and the shortest whose slowest stage has as
+// few layers.
 std::vector<Cut> cuts_of(const RunPlan& shapes, const RankChoice& choice) {
   const ModelConfig& config = shapes.model.config;
-  const std::int64_t batch = shapes.config.training.batch, ranks = choice.ranks;
+  const std::int64_t ranks = choice.ranks, fixed = shapes.config.parallel.data,
+                     groups = fixed > 1 ? fixed : shapes.config.training.batch;
   std::vector<Cut> cuts;
-  for (std::int64_t data = 1; data <= (choice.groups ? std::min(ranks, batch) : 1); ++data) {
-    if (batch % data != 0) continue;
+  for (std::int64_t data = 1; data <= std::min(ranks, groups); ++data) {
+    if (groups % data != 0) continue;
     const std::int64_t longest = std::min(ranks / data, config.layers);
     const std::int64_t most_layers = (config.layers + longest - 1) / longest,
                        shortest = (config.layers + most_layers - 1) / most_layers;
@@ -109,6 +111,7 @@ class Ranks {
     StageOutlook outlook = plan_stage({.stages = std::ssize(cuts) - 1,
                                        .stage = static_cast<std::int64_t>(s),
                                        .shards = data,
+                                       .shard = largest_shard(parts.parameters, data),
                                        .on_host = choice_.ranks});
     planned_.push_back({{parts, data}, outlook});
     return outlook;
@@ -132,6 +135,8 @@ class Ranks {
     plan.weighted = shapes_.weighted;
     plan.evaluates = shapes_.eval_samples != nullptr;
     plan.place = place;
+    // Where it is not set, there is a group for each rank.
+    plan.numerics.data_groups = std::max(plan.numerics.data_groups, place.shards);
     plan_memory(plan, device_, rates_);
     check_fits(plan);
     const StageParts& parts = plan.part;
@@ -140,7 +145,10 @@ class Ranks {
     outlook.step = predict_step(parts.config, parts.numerics, *plan.step, rates_);
     outlook.tasks = predict_stage(parts.config, parts.numerics, *plan.step, rates_);
     for (const ParameterSpec& spec : parts.parameters)
-      if (spec.trainable) outlook.trained_bytes += spec.shape.elements() * size_of(spec.dtype);
+      if (spec.trainable) {
+        outlook.trained_bytes += spec.shape.elements() * size_of(spec.dtype);
+        outlook.gradient_bytes += spec.shape.elements() * size_of(DType::kF32);
+      }
     UpdateBytes update = update_bytes(plan.needs);  // of the state it is a rank's part already
     update.weights /= static_cast<double>(place.shards);
     update.gradients /= static_cast<double>(place.shards);
@@ -151,10 +159,12 @@ class Ranks {
   // Gradients go to the rank that has their state, and come back as weights.
   void exchange(PipelineOutlook& outlook) const {
     const std::int64_t data = outlook.data;
+    const std::int64_t rounds = std::max<std::int64_t>(1, shapes_.numerics.data_groups / data);
     for (const StageOutlook& s : outlook.stages) {
       outlook.update_seconds = std::max(outlook.update_seconds, s.update_seconds);
-      outlook.exchange_bytes = std::max(outlook.exchange_bytes,
-                                        (s.needs.gradients + s.trained_bytes) / data * (data - 1));
+      outlook.exchange_bytes =
+          std::max(outlook.exchange_bytes,
+                   (rounds * s.gradient_bytes + s.trained_bytes) / data * (data - 1));
     }
     if (choice_.link.bytes_per_s > 0)
       outlook.exchange_seconds =

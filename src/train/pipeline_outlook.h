@@ -24,15 +24,14 @@ constexpr PipelineLink kHostLink{.bytes_per_s = 5e9, .latency = 20e-6};
 
 struct RankChoice {
   std::int64_t ranks = 1;
-  bool groups = false;  // data groups too, which `train` cannot run yet
   PipelineLink link = kHostLink;
 };
 
 struct StageOutlook {
   std::int64_t first_layer = 0, layers = 0;
-  RunNeeds needs;                  // of a rank
-  std::int64_t trained_bytes = 0;  // of its weights
-  StepCost step;                   // of one sequence, without waiting for other stages
+  RunNeeds needs;                                      // of a rank
+  std::int64_t trained_bytes = 0, gradient_bytes = 0;  // of its weights
+  StepCost step;  // of one sequence, without waiting for other stages
   double update_seconds = 0;
   std::vector<PipelineTask> tasks;  // of one sequence
 };
@@ -64,8 +63,9 @@ struct PipelineOutlook {
 };
 
 // `shapes` is of plan_shapes, or has data too. Of all cuts that fit, that with the least predicted
-// time, and of those within half a percent of it the one with the fewest ranks. Data groups divide
-// training.batch, a stage has at least a layer. Throws Error if the ranks cannot be used at all.
+// time, and of those within half a percent of it the one with the fewest ranks. Data ranks divide
+// parallel.data if that is set, else training.batch; a stage has at least a layer. Throws Error if
+// the ranks cannot be used at all.
 PipelineOutlook plan_ranks(const RunPlan& shapes, Device& device, const MachineRates& rates,
                            const RankChoice& choice);
 

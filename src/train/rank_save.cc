@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "comm/control.h"
 #include "model/file_tensors.h"
+#include "train/sharded_state.h"
 
 namespace longstride {
 namespace {
@@ -176,13 +177,24 @@ void write_own(const fs::path& directory, const CheckpointContents& mine, Ordere
   std::vector<WrittenFile> files;
   if (mine.adapter == nullptr)
     for (const auto& [number, indices] : by_file(weights, layers))
-      files.push_back(write_safetensors_part(directory / part_name("model", number, layers),
-                                             weights.tensors, indices, finite_weights(weights)));
-  for (const auto& [number, indices] : by_file(state, layers))
-    files.push_back(
-        write_optimizer_file(directory, part_name("optimizer", number, layers), state, indices));
+      if (mine.shards == nullptr || mine.shards->writes_weights(number))
+        files.push_back(write_safetensors_part(directory / part_name("model", number, layers),
+                                               weights.tensors, indices, finite_weights(weights)));
+  for (const auto& [number, indices] : by_file(state, layers)) {
+    const auto write = [&, &number = number, &indices = indices] {
+      return write_optimizer_file(directory, part_name("optimizer", number, layers), state,
+                                  indices);
+    };
+    if (mine.shards == nullptr)
+      files.push_back(write());
+    else if (mine.shards->writes(indices))
+      files.push_back(mine.shards->write(indices, write));
+    else
+      mine.shards->send(indices);
+  }
   add_files(report, files);
-  add_tensors(report, weights);
+  add_tensors(report,
+              mine.shards == nullptr || mine.shards->lists_weights() ? weights : TensorsToWrite());
 }
 
 // What rank 0 writes when all have written theirs.

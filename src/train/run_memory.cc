@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "plan/plan_choice.h"
 #include "plan/stage_spread.h"
+#include "train/group_sums.h"
 #include "train/optimizer.h"
 #include "train/run_ranks.h"
 #include "train/step.h"
@@ -73,12 +74,9 @@ void place_optimizer(RunPlan& plan, StatePlace place, std::int64_t host_bytes = 
   plan.state.host_bytes = host_bytes;
   const StateBytes bytes =
       Optimizer::bytes_needed(plan.part.parameters, plan.config.optimizer, plan.state);
-  const std::int64_t shards = plan.place.shards;
-  const auto mine = [&](std::int64_t all) { return (all + shards - 1) / shards; };
-  // Slots that slices pass through are as large for a part of the state.
-  plan.needs.optimizer = place == StatePlace::kDevice ? mine(bytes.device) : bytes.device;
-  plan.needs.optimizer_host = mine(bytes.host);
-  plan.needs.optimizer_disk = mine(bytes.disk);
+  plan.needs.optimizer = bytes.device;
+  plan.needs.optimizer_host = bytes.host;
+  plan.needs.optimizer_disk = bytes.disk;
 }
 
 // With memory.optimizer = auto, if the run does not fit, offloads the optimizer's state if it fits
@@ -253,9 +251,14 @@ void plan_memory(RunPlan& plan, Device& device, const MachineRates& rates, Effor
   const std::int64_t context = plan.config.training.context;
   needs.disk_available = disk_budget(memory) / plan.place.on_host;
   needs.weights = ParameterSet::bytes_needed(parameters);
-  needs.gradients = ParameterSet::gradient_bytes_needed(parameters);
+  needs.gradients = ParameterSet::gradient_bytes_needed(parameters) +
+                    GroupSums::bytes_needed(parameters, plan.numerics.data_groups,
+                                            plan.place.shards, plan.place.shard)
+                        .device;
   needs.messages = RunRanks::host_bytes(plan);
   plan.state.disk_directory = memory.disk_path;
+  plan.state.shards = plan.place.shards;
+  plan.state.shard = plan.place.shard;
   place_optimizer(plan, first_place(memory.optimizer));
   reserve_libraries(device, model, numerics, context);
   const DeviceBudget on_device =

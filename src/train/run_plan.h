@@ -69,9 +69,11 @@ struct RunNeeds {
 // Where a process stands among those of a run.
 struct RankPlace {
   std::int64_t stages = 1, stage = 0;
-  std::int64_t shards = 1;                  // processes that share a stage's optimizer state
+  std::int64_t shards = 1, shard = 0;       // processes with the same stage (train/group_sums.h)
   std::int64_t on_host = 1, on_device = 1;  // processes that share this one's memory
-  bool several() const { return stages > 1; }
+  bool several() const { return stages * shards > 1; }
+  // The stages of a pipeline are neighbours.
+  std::int64_t rank() const { return shard * stages + stage; }
 };
 
 struct RunPlan {

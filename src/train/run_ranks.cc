@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "base/error.h"
@@ -24,9 +25,13 @@ std::int64_t message_bytes(const RunPlan& plan) {
 }  // namespace
 
 std::int64_t RunRanks::host_bytes(const RunPlan& plan) {
-  if (!plan.place.several()) return 0;
-  return LinkedStages::host_bytes(message_bytes(plan)) +
-         TiedStages::host_bytes(plan.part.parameters);
+  std::int64_t bytes = GroupSums::bytes_needed(plan.part.parameters, plan.numerics.data_groups,
+                                               plan.place.shards, plan.place.shard)
+                           .host;
+  if (plan.place.stages > 1)
+    bytes += LinkedStages::host_bytes(message_bytes(plan)) +
+             TiedStages::host_bytes(plan.part.parameters);
+  return bytes;
 }
 
 std::vector<RunRanks::Run> RunRanks::runs_of(const RunPlan& plan) {
@@ -55,41 +60,97 @@ std::vector<RunRanks::Run> RunRanks::runs_of(const RunPlan& plan) {
   return runs;
 }
 
-RunRanks::RunRanks(const RunPlan& plan, Device& device, comm::MessageLink* link) : link_(link) {
-  LS_CHECK(plan.place.stages == (link == nullptr ? 1 : link->size()), "{} stages, {} ranks",
-           plan.place.stages, link == nullptr ? 1 : link->size());
-  if (!several()) return;
+RunRanks::RunRanks(const RunPlan& plan, Device& device, comm::MessageLink* link)
+    : link_(link),
+      place_(plan.place),
+      groups_(plan.numerics.data_groups),
+      batch_(plan.config.training.batch) {
+  const int ranks = link == nullptr ? 1 : link->size();
+  LS_CHECK(place_.stages * place_.shards == ranks && groups_ % place_.shards == 0,
+           "{} stages, {} pipelines, {} groups, {} ranks", place_.stages, place_.shards, groups_,
+           ranks);
+  if (several()) {
+    std::vector<int> stages, same_stage;
+    for (std::int64_t s = 0; s < place_.stages; ++s)
+      stages.push_back(static_cast<int>(place_.shard * place_.stages + s));
+    for (std::int64_t s = 0; s < place_.shards; ++s)
+      same_stage.push_back(static_cast<int>(s * place_.stages + place_.stage));
+    if (place_.stages > 1) stages_.emplace(*link, stages);
+    if (place_.shards > 1) same_stage_.emplace(*link, same_stage);
+    reported_ = link->counters();
+  }
+  if (groups_ > 1)
+    sums_ = std::make_unique<GroupSums>(device, plan.part.parameters, groups_, same_stage());
+  if (!stages_) return;
   runs_ = runs_of(plan);
-  neighbours_ = std::make_unique<LinkedStages>(device, *link, message_bytes(plan));
-  tied_ = std::make_unique<TiedStages>(device, *link, plan.part.parameters);
-  votes_ = std::make_unique<comm::StopVotes>(*link, kVoteLag * link->size());
-  reported_ = link->counters();
+  neighbours_ = std::make_unique<LinkedStages>(device, *stages_, message_bytes(plan));
+  tied_ = std::make_unique<TiedStages>(device, *stages_, plan.part.parameters);
+  votes_ = std::make_unique<comm::StopVotes>(*stages_, kVoteLag * stages_->size());
+}
+
+RunRanks::Sequences RunRanks::sequences(std::int64_t round) const {
+  const std::int64_t each = batch_ / groups_, group = round * place_.shards + place_.shard;
+  return {group * each, (group + 1) * each};
 }
 
 void RunRanks::before_task(const SequenceProgress& progress, const RunControl& control) {
   if (!several()) return;
   link_->progressed();
   if (std::exchange(episode_, progress.episode) == progress.episode) return;
-  stop_signal_ = votes_->pass(control.stop_signal ? control.stop_signal() : 0);
+  has_agreed_ = false;
+  int signal = control.stop_signal ? control.stop_signal() : 0;
+  // The stages of a pipeline stop at the same chunk; the others stop when they hear of it.
+  if (same_stage_) {
+    if (signal != 0) link_->ask_to_stop(signal);
+    signal = link_->asked_to_stop();
+  }
+  stop_signal_ = votes_ ? votes_->pass(signal) : signal;
   if (stop_signal_ != 0) throw Interrupted("stopped between two chunks");
+}
+
+int RunRanks::agreed(int signal) {
+  episode_ = -1;
+  if (std::exchange(has_agreed_, true) || !same_stage_) return signal;
+  return comm::largest(*link_, signal);
 }
 
 void RunRanks::end_tasks() {
   if (!several()) return;
-  neighbours_->finish();
-  episode_ = -1;
-  stop_signal_ = votes_->finish();
+  if (neighbours_) neighbours_->finish();
+  has_agreed_ = false;  // also where there was nothing to do
+  stop_signal_ = agreed(votes_ ? votes_->finish() : 0);
   if (stop_signal_ != 0) throw Interrupted("stopped after the last chunk");
 }
 
 void RunRanks::settle_stop() {
   if (!several()) return;
-  neighbours_->finish();
-  episode_ = -1;
-  stop_signal_ = std::max(stop_signal_, votes_->finish());
+  if (neighbours_) neighbours_->finish();
+  stop_signal_ = agreed(std::max(stop_signal_, votes_ ? votes_->finish() : 0));
 }
 
-void RunRanks::share_results(StepReport& report, std::string& nonfinite) {
+void RunRanks::share_results(StepReport& report, const std::vector<Group>& groups,
+                             std::string& nonfinite) {
+  // Everybody's groups, by rank and round.
+  const std::size_t rounds = groups.size();
+  std::vector<std::vector<Group>> all_groups(static_cast<std::size_t>(place_.rank()) + 1, groups);
+  if (several()) {
+    all_groups.resize(static_cast<std::size_t>(link_->size()), groups);
+    std::vector<comm::ReceiveBuffer> to;
+    const auto bytes = static_cast<std::int64_t>(rounds * sizeof(Group));
+    for (std::vector<Group>& one : all_groups) to.emplace_back(one.data(), bytes);
+    comm::gather_bytes(*link_, {groups.data(), bytes}, to);
+  }
+  report.loss_sum = 0;
+  report.correct = 0;
+  int speaker = -1;
+  for (std::size_t round = 0; round < rounds; ++round)
+    for (std::int64_t shard = 0; shard < place_.shards; ++shard) {
+      const auto last = static_cast<std::size_t>((shard + 1) * place_.stages - 1);
+      const Group& group = all_groups[last][round];
+      report.loss_sum += group.loss_sum;
+      report.correct += group.correct;
+      if (group.nonfinite >= 0 && speaker < 0) speaker = static_cast<int>(last);
+    }
   if (!several()) return;
   struct Mine {
     StepStatistics statistics;
@@ -100,8 +161,6 @@ void RunRanks::share_results(StepReport& report, std::string& nonfinite) {
   const std::vector<Mine> all =
       comm::gather<Mine>(*link_, {report, now.tensors_sent() - before.tensors_sent(),
                                   now.seconds_waited - before.seconds_waited});
-  report.loss_sum = all.back().statistics.loss_sum;
-  report.correct = all.back().statistics.correct;
   report.ranks = link_->size();
   report.moved = {};
   report.selection = {};
@@ -117,62 +176,116 @@ void RunRanks::share_results(StepReport& report, std::string& nonfinite) {
     report.bytes_sent += one.bytes_sent;
     report.seconds_waiting = std::max(report.seconds_waiting, one.seconds_waiting);
   }
-  nonfinite = comm::share_text(*link_, link_->size() - 1, nonfinite);
+  nonfinite = speaker < 0 ? "" : comm::share_text(*link_, speaker, nonfinite);
+  // Lengths of the sequences of all pipelines.
+  if (!same_stage_) return;
+  std::vector<std::int64_t>& lengths = report.document_lengths;
+  const std::string mine(reinterpret_cast<const char*>(lengths.data()),
+                         lengths.size() * sizeof(std::int64_t));
+  lengths.clear();
+  for (const std::string& text : comm::gather_texts(*same_stage_, mine)) {
+    const std::size_t begin = lengths.size();
+    lengths.resize(begin + text.size() / sizeof(std::int64_t));
+    std::memcpy(lengths.data() + begin, text.data(), text.size());
+  }
 }
 
-RunRanks::Losses RunRanks::share_losses(const StepRunner& runner, std::int64_t tokens) {
+RunRanks::Losses RunRanks::share_losses(const StepRunner& runner, std::int64_t tokens,
+                                        std::int64_t pipeline) {
   Losses all;
-  if (is_last()) {
+  if (is_last() && pipeline == place_.shard) {
     all.losses.assign(runner.losses().begin(), runner.losses().end());
     all.correct.assign(runner.correct().begin(), runner.correct().end());
   }
   if (!several()) return all;
   all.losses.resize(static_cast<std::size_t>(tokens));
   all.correct.resize(all.losses.size());
-  const int last = link_->size() - 1;
+  const auto last = static_cast<int>((pipeline + 1) * place_.stages - 1);
   comm::share_bytes(*link_, last, {all.losses.data(), tokens * std::int64_t{sizeof(float)}});
   comm::share_bytes(*link_, last, {all.correct.data(), tokens});
   return all;
 }
 
-void RunRanks::finish_gradients(ParameterSet& gradients) {
-  if (several())
+void RunRanks::finish_round(ParameterSet& gradients, std::int64_t round) {
+  if (tied_)
     tied_->fold(gradients);
   else
     add_head_gradient(gradients);
+  if (sums_) sums_->add_round(gradients, round);
+}
+
+GradientOf RunRanks::gradients_of(const Optimizer& optimizer, const ParameterSet& gradients) const {
+  if (!sums_) return optimizer.in_shard(gradients);
+  return [this, &gradients](std::int64_t i) { return sums_->sum_of(gradients, i); };
 }
 
 void RunRanks::share_weights(ParameterSet& weights) {
-  if (several()) tied_->share(weights);
+  if (sums_) sums_->share_weights(weights);
+  if (tied_) tied_->share(weights);
+}
+
+double RunRanks::norm_of_pieces(Optimizer& optimizer, const ParameterSet& gradients) {
+  const std::vector<ParameterPiece>& pieces = sums_->pieces();
+  const std::vector<double> sums =
+      optimizer.piece_squares(gradients_of(optimizer, gradients), pieces);
+  squares_.clear();
+  for (std::size_t i = 0; i < pieces.size(); ++i)
+    squares_.push_back(
+        {number_of(gradients.specs(), pieces[i].parameter), pieces[i].first, sums[i]});
+  if (several()) {
+    const std::string mine(reinterpret_cast<const char*>(squares_.data()),
+                           squares_.size() * sizeof(PieceSquares));
+    squares_.clear();
+    for (const std::string& text : comm::gather_texts(*link_, mine)) {
+      const std::size_t count = text.size() / sizeof(PieceSquares), begin = squares_.size();
+      squares_.resize(begin + count);
+      std::memcpy(squares_.data() + begin, text.data(), text.size());
+    }
+  }
+  std::ranges::sort(squares_, {},
+                    [](const PieceSquares& one) { return std::pair(one.number, one.first); });
+  double all = 0;
+  for (const PieceSquares& one : squares_) all += one.squares;
+  return std::sqrt(all);
 }
 
 double RunRanks::gradient_norm(Optimizer& optimizer, const ParameterSet& gradients) {
+  if (sums_) return norm_of_pieces(optimizer, gradients);
   if (!several()) return optimizer.gradient_norm(gradients);
   double squares = 0;
   for (std::size_t i = 0; i < runs_.size(); ++i) {
     const Run& run = runs_[i];
-    const bool mine = run.rank == link_->rank();
+    const bool mine = run.rank == stages_->rank();
     if (mine) squares = optimizer.add_squares(gradients, run.begin, run.end, squares);
     if (i + 1 == runs_.size()) break;
     const int next = runs_[i + 1].rank;
     if (mine)
-      link_->wait(link_->start_send(next, comm::send_buffer(squares), comm::Traffic::kControl));
-    else if (next == link_->rank())
-      link_->wait(
-          link_->start_receive(run.rank, comm::receive_buffer(squares), comm::Traffic::kControl));
+      stages_->wait(stages_->start_send(next, comm::send_buffer(squares), comm::Traffic::kControl));
+    else if (next == stages_->rank())
+      stages_->wait(
+          stages_->start_receive(run.rank, comm::receive_buffer(squares), comm::Traffic::kControl));
   }
-  if (!runs_.empty()) comm::share(*link_, runs_.back().rank, squares);
+  if (!runs_.empty()) comm::share(*stages_, runs_.back().rank, squares);
   return std::sqrt(squares);
 }
 
 std::string RunRanks::first_nonfinite(Optimizer& optimizer, const ParameterSet& gradients) {
-  std::string name = optimizer.first_nonfinite(gradients);
-  if (!several()) return name;
   const std::vector<ParameterSpec>& specs = gradients.specs();
-  const auto found = std::ranges::find(specs, name, &ParameterSpec::name);
-  const std::int64_t mine =
-      name.empty() || found == specs.end() ? -1 : number_of(specs, found - specs.begin());
-  // In the order of the backward pass the highest number comes first.
+  std::string name;
+  std::int64_t mine = -1;  // in the order of the backward pass the highest number comes first
+  if (sums_) {
+    for (const PieceSquares& one : squares_)
+      if (!std::isfinite(one.squares)) mine = std::max(mine, one.number);
+    for (std::int64_t i = 0; i < std::ssize(specs); ++i)
+      if (specs[static_cast<std::size_t>(i)].trainable && number_of(specs, i) == mine)
+        name = specs[static_cast<std::size_t>(i)].name;
+    if (name.empty()) mine = -1;  // of another stage
+  } else {
+    name = optimizer.first_nonfinite(gradients);
+    const auto found = std::ranges::find(specs, name, &ParameterSpec::name);
+    if (!name.empty() && found != specs.end()) mine = number_of(specs, found - specs.begin());
+  }
+  if (!several()) return name;
   const std::vector<std::int64_t> numbers = comm::gather(*link_, mine);
   const auto rank = static_cast<int>(std::ranges::max_element(numbers) - numbers.begin());
   return comm::share_text(*link_, rank, name);

@@ -43,6 +43,7 @@ constexpr std::pair<const char*, const char*> kFixedKeys[] = {{"model", "preset"
                                                               {"attention", "summary"},
                                                               {"attention", "summary_tokens"},
                                                               {"attention", "scoring"},
+                                                              {"parallel", "data"},
                                                               {"lora", "rank"},
                                                               {"lora", "alpha"},
                                                               {"lora", "rslora"},

@@ -109,6 +109,7 @@ NumericsRecord choose_numerics(Device& device, const ModelConfig& config, std::i
   record.sparse = choice.sparse;
   record.quantize = choice.quantize;
   record.tied_apart = choice.tied_apart;
+  record.data_groups = choice.data_groups;
   record.chunk_tokens = chunk_tokens;
   record.page_tokens = page_tokens;
   record.head_block_rows = ops::loss_head_block_rows(device.stream(), config.vocabulary);

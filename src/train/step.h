@@ -45,6 +45,7 @@ struct NumericsChoice {
   SparseLayers sparse = {};
   std::string quantize = {};  // as in the record
   bool tied_apart = false;    // as in the record: sums_head_apart of the parameters
+  std::int64_t data_groups = 1;
 };
 
 // The type of activations for `compute`. Throws Error as choose_numerics does.

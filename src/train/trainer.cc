@@ -14,6 +14,7 @@
 #include "train/rank_save.h"
 #include "train/resume_point.h"
 #include "train/run_data.h"
+#include "train/sharded_state.h"
 #include "train/step_trace.h"
 #include "train/step_work.h"
 
@@ -109,12 +110,17 @@ SaveOutcome Trainer::save_now() {
   if (!ranks_.several()) return saves_.save_now(job, engine_.tensors());
   SaveOutcome outcome{job.state.step, {}, nullptr};
   try {
-    const CheckpointTensors tensors = engine_.tensors();
+    CheckpointTensors tensors = engine_.tensors();
+    std::optional<ShardedState> shards;
+    if (comm::Link* same_stage = ranks_.same_stage()) {
+      shards.emplace(engine_.weights(), engine_.optimizer(), *same_stage);
+      tensors.state = shards->tensors();
+    }
     const AdapterConfig* adapter = plan_.model.adapter ? &*plan_.model.adapter : nullptr;
-    outcome.path =
-        save_on_ranks(ranks_.link(), job.root,
-                      {job.state, plan_.model.config, tensors, plan_.model.side_files, adapter},
-                      plan_.model.specs);
+    outcome.path = save_on_ranks(ranks_.link(), job.root,
+                                 {job.state, plan_.model.config, tensors, plan_.model.side_files,
+                                  adapter, shards ? &*shards : nullptr},
+                                 plan_.model.specs);
   } catch (const Error&) {
     outcome.error = std::current_exception();
   }
@@ -285,7 +291,6 @@ void Trainer::handle_nonfinite(StepReport& report, const std::string& where) {
 Sample Trainer::next_sample(std::int64_t sequence, StepReport& report) {
   const TraceSpan span(TraceTrack::kStep, {"data", sequence});
   Sample sample = plan_.samples->sample(state_.data_position + sequence);
-  report.tokens += sample.size();
   for (const std::int64_t length : sample.document_lengths())
     report.document_lengths.push_back(length);
   return sample;
@@ -325,17 +330,19 @@ void Trainer::evaluate(const RunControl& control) {
   const OnSequenceProgress on_progress = [&](const SequenceProgress& progress) {
     ranks_.before_task(progress, control);
   };
-  for (std::int64_t i = 0; i < plan_.eval_count(); ++i) {
-    const Sample sample = samples.sample(i);
-    engine_.evaluate({sample.tokens, sample.targets, sample.document_starts}, should_stop,
-                     ranks_.several() ? on_progress : nullptr);
-    ranks_.end_tasks();
-    if (!ranks_.several()) {
-      report.evaluation.add(sample, engine_.runner().losses(), engine_.runner().correct());
-      continue;
+  const std::int64_t count = plan_.eval_count(), pipelines = ranks_.pipelines();
+  for (std::int64_t first = 0; first < count; first += pipelines) {
+    if (const std::int64_t own = first + ranks_.pipeline(); own < count) {
+      const Sample sample = samples.sample(own);
+      engine_.evaluate({sample.tokens, sample.targets, sample.document_starts}, should_stop,
+                       ranks_.several() ? on_progress : nullptr);
     }
-    const RunRanks::Losses all = ranks_.share_losses(engine_.runner(), sample.size());
-    report.evaluation.add(sample, all.losses, all.correct);
+    ranks_.end_tasks();
+    for (std::int64_t i = first; i < std::min(count, first + pipelines); ++i) {
+      const Sample sample = samples.sample(i);
+      const RunRanks::Losses all = ranks_.share_losses(engine_.runner(), sample.size(), i - first);
+      report.evaluation.add(sample, all.losses, all.correct);
+    }
   }
   report.seconds = seconds_since(start);
   tell([&](RunSink& sink) { sink.on_eval(report); });
@@ -356,14 +363,19 @@ std::string Trainer::run_sequences(StepReport& report, const RunControl& control
     for (std::int64_t i = 0; i < batch; ++i) {
       targets += plan_.samples->counted_targets(state_.data_position + i);
       sizes.push_back(plan_.samples->size_of(state_.data_position + i));
+      report.tokens += sizes.back();
     }
   }
+  std::vector<std::int64_t> own_sizes;  // of the sequences of this process
+  for (std::int64_t round = 0; round < ranks_.rounds(); ++round)
+    for (auto [i, end] = ranks_.sequences(round); i < end; ++i)
+      own_sizes.push_back(sizes[static_cast<std::size_t>(i)]);
   const std::vector<double> begins =
-      sequence_begins(engine_.config(), plan_.part.numerics, plan_.step->schedule, sizes);
+      sequence_begins(engine_.config(), plan_.part.numerics, plan_.step->schedule, own_sizes);
+  std::size_t begun = 0;  // of them
   const auto on_progress = [&](std::int64_t sequence) -> OnSequenceProgress {
     if (sinks_.empty() && !ranks_.several()) return nullptr;
-    const double begin = begins[static_cast<std::size_t>(sequence)],
-                 share = begins[static_cast<std::size_t>(sequence) + 1] - begin;
+    const double begin = begins[begun], share = begins[begun + 1] - begin;
     return [&, sequence, begin, share](const SequenceProgress& progress) {
       ranks_.before_task(progress, control);
       const StepProgress now{report.step, report.total_steps, sequence,
@@ -372,22 +384,31 @@ std::string Trainer::run_sequences(StepReport& report, const RunControl& control
     };
   };
 
-  engine_.zero_gradients();
   std::string nonfinite;
-  for (std::int64_t sequence = 0; sequence < batch; ++sequence) {
-    const Sample sample = next_sample(sequence, report);
-    const TraceSpan span(TraceTrack::kStep, {"sequence", sequence});
-    const std::uint64_t rounding = mixed(mixed(state_.seed, report.step), sequence);
-    const SequenceResult r = engine_.backward(
-        {sample.tokens, sample.targets, sample.document_starts, 0, rounding, true, sample.weights},
-        1.0 / static_cast<double>(targets), should_stop, on_progress(sequence));
-    report += r;
-    if (r.nonfinite_chunk >= 0 && nonfinite.empty())
+  std::vector<RunRanks::Group> groups;
+  for (std::int64_t round = 0; round < ranks_.rounds(); ++round) {
+    engine_.zero_gradients();
+    RunRanks::Group& group = groups.emplace_back();
+    for (auto [sequence, end] = ranks_.sequences(round); sequence < end; ++sequence, ++begun) {
+      const Sample sample = next_sample(sequence, report);
+      const TraceSpan span(TraceTrack::kStep, {"sequence", sequence});
+      const std::uint64_t rounding = mixed(mixed(state_.seed, report.step), sequence);
+      const SequenceResult r =
+          engine_.backward({sample.tokens, sample.targets, sample.document_starts, 0, rounding,
+                            true, sample.weights},
+                           1.0 / static_cast<double>(targets), should_stop, on_progress(sequence));
+      report += r;
+      group.loss_sum += r.loss_sum;
+      group.correct += r.correct;
+      if (r.nonfinite_chunk < 0 || !nonfinite.empty()) continue;
+      group.nonfinite = sequence;
       nonfinite = fmt::format("first in chunk {} (from token {}) of sequence {}", r.nonfinite_chunk,
                               r.nonfinite_chunk * state_.numerics.chunk_tokens, sequence);
+    }
+    ranks_.end_tasks();
+    ranks_.finish_round(engine_.gradients(), round);
   }
-  ranks_.end_tasks();
-  ranks_.share_results(report, nonfinite);
+  ranks_.share_results(report, groups, nonfinite);
   report.targets = targets;
   report.loss = report.loss_sum / static_cast<double>(targets);
   return nonfinite;
@@ -397,7 +418,6 @@ void Trainer::update(StepReport& report, const std::string& nonfinite) {
   const TrainConfig& config = plan_.config;
   const auto start = std::chrono::steady_clock::now();
   const TraceSpan span(compute_track(engine_.device().stream()), {"update"});
-  ranks_.finish_gradients(engine_.gradients());
   report.gradient_norm = ranks_.gradient_norm(engine_.optimizer(), engine_.gradients());
   if (!std::isfinite(report.loss) || !std::isfinite(report.gradient_norm))
     handle_nonfinite(report, nonfinite);
@@ -409,8 +429,10 @@ void Trainer::update(StepReport& report, const std::string& nonfinite) {
                                           report.step, config.training.steps);
   if (!report.skipped) {
     updating_ = true;
-    engine_.update(report.learning_rate, scale, state_.updates + 1);
+    engine_.update_shard(ranks_.gradients_of(engine_.optimizer(), engine_.gradients()),
+                         report.learning_rate, scale, state_.updates + 1);
     ranks_.share_weights(engine_.weights());
+    engine_.finish_update();
     updating_ = false;
     ++state_.updates;
   }

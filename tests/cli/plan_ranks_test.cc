@@ -124,7 +124,7 @@ TEST(PlanRanks, AFasterLinkIsFaster) {
 TEST(PlanRanks, DataGroupsDivideTheBatch) {
   const RunDirectory run;
   const std::vector<std::string> words = {"run.toml", "--training.batch=4", "--training.chunk=256",
-                                          "--data-groups", "--ranks"};
+                                          "--ranks"};
   const auto with = [&](const char* ranks, std::vector<std::string> more = {}) {
     std::vector<std::string> all = words;
     all.emplace_back(ranks);
@@ -140,8 +140,9 @@ TEST(PlanRanks, DataGroupsDivideTheBatch) {
     return plan["stages"][0]["bytes"][what].get<std::int64_t>();
   };
   EXPECT_EQ(bytes(four, "weights"), bytes(one, "weights"));
-  EXPECT_NEAR(static_cast<double>(bytes(four, "optimizer")),
-              static_cast<double>(bytes(one, "optimizer")) / 4, 1);
+  // The largest part: tensors of less than a million elements are not cut.
+  EXPECT_GE(4 * bytes(four, "optimizer"), bytes(one, "optimizer"));
+  EXPECT_LT(bytes(four, "optimizer"), bytes(one, "optimizer") / 2);
   // Three quarters of the gradients, which are sent, and of the weights, which come back.
   EXPECT_EQ(four["exchange_bytes"], 3 * ((bytes(one, "weights") + bytes(one, "gradients")) / 4));
   // The others are slower, and no group is left without a sequence.
@@ -150,10 +151,8 @@ TEST(PlanRanks, DataGroupsDivideTheBatch) {
     EXPECT_EQ(other["pipeline"], 2);
     EXPECT_GT(other["seconds"].get<double>(), four["seconds"]["total"].get<double>());
   }
-  // `train` has none yet, so they are not planned unless asked for.
-  EXPECT_EQ(json_of(run, {"run.toml", "--training.batch=4", "--ranks", "4"})["plans"][0]["data"],
-            1);
-  EXPECT_TRUE(refused(run.run(plan_words(seven({"--data-groups"}))), {"--data-groups without"}));
+  // What the configuration says holds.
+  EXPECT_EQ(with("4", {"--link-rate", "1000G", "--parallel.data=2"})["data"], 2);
   // Of 3 ranks, 2 divide the batch of 4.
   EXPECT_NE(with("3")["data"], 3);
 }

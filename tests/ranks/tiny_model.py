@@ -33,11 +33,11 @@ def read_safetensors(path):
             for name, t in header.items()}
 
 
-def write_model(folder, tied=False, layers=4, broken=None):
+def write_model(folder, tied=False, layers=4, broken=None, vocabulary=VOCABULARY):
     """A Llama of random numbers; `broken` names a tensor that begins with a NaN."""
     os.makedirs(folder, exist_ok=True)
     hidden, heads, kv_heads, size, feed_forward = 32, 4, 2, 16, 64
-    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": VOCABULARY,
+    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": vocabulary,
               "hidden_size": hidden, "intermediate_size": feed_forward, "num_hidden_layers": layers,
               "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": size, "rms_norm_eps": 1e-5,
               "rope_theta": 10000.0, "max_position_embeddings": 4096, "hidden_act": "silu",
@@ -53,7 +53,7 @@ def write_model(folder, tied=False, layers=4, broken=None):
     def norm(name):
         tensors[name] = ([hidden], [chance.uniform(0.8, 1.2) for _ in range(hidden)])
 
-    matrix("model.embed_tokens.weight", VOCABULARY, hidden)
+    matrix("model.embed_tokens.weight", vocabulary, hidden)
     for layer in range(layers):
         prefix = f"model.layers.{layer}."
         norm(prefix + "input_layernorm.weight")
@@ -67,7 +67,7 @@ def write_model(folder, tied=False, layers=4, broken=None):
         matrix(prefix + "mlp.down_proj.weight", hidden, feed_forward)
     norm("model.norm.weight")
     if not tied:
-        matrix("lm_head.weight", VOCABULARY, hidden)
+        matrix("lm_head.weight", vocabulary, hidden)
     if broken:
         tensors[broken][1][0] = float("nan")
     write_safetensors(os.path.join(folder, "model.safetensors"), tensors)

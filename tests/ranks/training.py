@@ -73,10 +73,10 @@ class Folder:
         return [self.program, "train", self.at("run.toml"), f"--checkpoint.directory={self.at(out)}",
                 f"--parallel.pipeline={ranks}", *(option.replace("FOLDER", self.path) for option in options)]
 
-    def start(self, out, ranks, options=(), cut=None):
+    def start(self, out, stages, options=(), cut=None, pipelines=1):
         """`cut` is put before the command of the rank that it names."""
-        command = self.command(out, ranks, options)
-        return Run([[*cut[rank], *command] if cut and rank in cut else command for rank in range(ranks)])
+        command = self.command(out, stages, options)
+        return Run([[*cut[rank], *command] if cut and rank in cut else command for rank in range(stages * pipelines)])
 
     def train(self, out, ranks, *options):
         if ranks == 1:
@@ -197,9 +197,11 @@ def killed(program, chance):
     """A rank dies at any time, saves included. The newest checkpoint is whole."""
     more = ["--training.steps=12", "--schedule.kind=constant", "--checkpoint.every=1", "--checkpoint.keep=2"]
     with folder_for(program) as folder:
-        ranks, delay = chance.choice((2, 3, 4)), chance.uniform(0, 1.5)
+        stages, pipelines = chance.choice(((2, 1), (3, 1), (4, 1), (1, 2), (2, 2)))
+        more.append(f"--parallel.data={pipelines}")
+        ranks, delay = stages * pipelines, chance.uniform(0, 1.5)
         victim = chance.randrange(ranks)
-        run = folder.start("out", ranks, more)
+        run = folder.start("out", stages, more, pipelines=pipelines)
         pid = run.wait_for_ranks()[victim]
         if chance.random() < 0.5:  # during a save
             wait_until(run, lambda: any(name.startswith(".") or "tmp" in name for name in

@@ -207,6 +207,7 @@ TEST(Config, EveryKeyIsStored) {
     }
     std::vector<std::string> overrides = {name + "=" + value};
     if (name == "model.path") overrides.emplace_back("model.preset=");
+    if (name == "parallel.data") overrides.emplace_back("training.batch=16");
     if (name == "data.long") overrides.emplace_back("data.pack=whole");
     if (name == "data.format") overrides.emplace_back("data.document_token=");
     if (name.starts_with("eval.") && name != "eval.path") overrides.emplace_back("eval.path=held");
