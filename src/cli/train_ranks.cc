@@ -33,7 +33,7 @@ class QuietRank {
 };
 
 void check_number(const TrainConfig& config, const comm::Launch& launch) {
-  const auto& [groups, stages, timeout] = config.parallel;
+  const std::int64_t groups = config.parallel.data, stages = config.parallel.pipeline;
   if (!launch.several() && stages > 1)
     throw Error(fmt::format("parallel.pipeline is {} and there is one process", stages),
                 fmt::format("start {} of them: mpirun -np {} --bind-to none longstride train ...",
