@@ -16,6 +16,7 @@ NumericsRecord example() {
   record.kv_gradient_dtype = DType::kBF16;
   record.quantize = "nf4";
   record.tied_apart = true;
+  record.data_groups = 4;
   record.determinism = Determinism::kFast;
   record.device = "cpu";
   record.kernels = "OpenBLAS 0.3.21 Haswell";
@@ -35,11 +36,12 @@ TEST(NumericsRecord, ComesBackFromJson) {
 TEST(NumericsRecord, JsonHoldsEveryField) {
   const auto names = {"chunk_tokens",      "page_tokens", "head_block_rows", "compute",
                       "kv_gradient_dtype", "determinism", "device",          "kernels",
-                      "choices",           "sparse",      "quantize",        "tied_apart"};
+                      "choices",           "sparse",      "quantize",        "tied_apart",
+                      "data_groups"};
   const Json json = as_json(example());
   EXPECT_EQ(json.size(), names.size());
   for (const char* name : names) EXPECT_TRUE(json.contains(name)) << name;
-  EXPECT_EQ(sizeof(NumericsRecord), 4 * sizeof(std::int64_t) + sizeof(SparseLayers) +
+  EXPECT_EQ(sizeof(NumericsRecord), 5 * sizeof(std::int64_t) + sizeof(SparseLayers) +
                                         3 * sizeof(std::string) +
                                         sizeof(std::map<std::string, std::string>));
 }
@@ -57,6 +59,8 @@ TEST(NumericsRecord, DamageIsNamed) {
       EXPECT_EQ(numerics_from_json(missing, "state.json").quantize, "");
     } else if (key == "tied_apart") {
       EXPECT_FALSE(numerics_from_json(missing, "state.json").tied_apart);
+    } else if (key == "data_groups") {
+      EXPECT_EQ(numerics_from_json(missing, "state.json").data_groups, 1);
     } else {
       EXPECT_TRUE(says(error_of([&] { numerics_from_json(missing, "state.json"); }),
                        {"state.json", "damaged", key, "another checkpoint"}));
