@@ -22,6 +22,8 @@ const char* name_of(TraceTrack track) {
       return "to host";
     case TraceTrack::kDisk:
       return "disk";
+    case TraceTrack::kMessages:
+      return "messages";
   }
   return "";
 }

@@ -16,8 +16,8 @@ namespace longstride {
 
 // The rows of a trace. On an asynchronous device, kCompute and the copies come from the device's
 // own record (Device::record_activity), and kStep shows when the host queued them.
-enum class TraceTrack : std::uint8_t { kStep, kCompute, kFromHost, kToHost, kDisk };
-inline constexpr int kTraceTracks = 5;
+enum class TraceTrack : std::uint8_t { kStep, kCompute, kFromHost, kToHost, kDisk, kMessages };
+inline constexpr int kTraceTracks = 6;
 const char* name_of(TraceTrack track);
 
 // A span's name in parts, which become text when the trace is written.

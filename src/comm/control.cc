@@ -10,14 +10,14 @@ namespace longstride::comm {
 namespace {
 
 // mine goes to all others; from[r] comes from rank r.
-std::vector<Ticket> exchange(Link& link, SendBuffer mine, std::span<const ReceiveBuffer> from) {
+std::vector<Ticket> exchange(Link& link, SendBuffer mine, std::span<const ReceiveBuffer> from,
+                             Traffic traffic = Traffic::kControl) {
   std::vector<Ticket> tickets;
   for (int r = 0; r < link.size(); ++r)
     if (r != link.rank())
-      tickets.push_back(
-          link.start_receive(r, from[static_cast<std::size_t>(r)], Traffic::kControl));
+      tickets.push_back(link.start_receive(r, from[static_cast<std::size_t>(r)], traffic));
   for (int r = 0; r < link.size(); ++r)
-    if (r != link.rank()) tickets.push_back(link.start_send(r, mine, Traffic::kControl));
+    if (r != link.rank()) tickets.push_back(link.start_send(r, mine, traffic));
   return tickets;
 }
 
@@ -89,7 +89,7 @@ int StopVotes::pass(int vote) {
   std::ranges::fill(point.votes, 0);
   std::vector<ReceiveBuffer> from;
   for (int& one : point.votes) from.push_back(receive_buffer(one));
-  point.tickets = exchange(link_, send_buffer(point.mine), from);
+  point.tickets = exchange(link_, send_buffer(point.mine), from, Traffic::kVote);
   return agreed;
 }
 

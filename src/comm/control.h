@@ -1,4 +1,5 @@
-// What ranks agree on: a few bytes each, counted apart from tensors (Traffic::kControl).
+// What ranks agree on: a few bytes each, counted apart from tensors (Traffic::kControl, and kVote
+// for votes, which pass by other messages).
 //
 // All ranks of the link call these, in the same order; they return when this rank knows the result.
 #pragma once

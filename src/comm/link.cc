@@ -33,6 +33,8 @@ const char* name_of(Traffic traffic) {
       return "barrier";
     case Traffic::kControl:
       return "control";
+    case Traffic::kVote:
+      return "vote";
   }
   return "unknown";
 }
@@ -41,7 +43,8 @@ std::int64_t ByteCounters::all_sent() const {
   return std::accumulate(sent.begin(), sent.end(), std::int64_t{0});
 }
 std::int64_t ByteCounters::tensors_sent() const {
-  return all_sent() - sent[static_cast<std::size_t>(Traffic::kControl)];
+  return all_sent() - sent[static_cast<std::size_t>(Traffic::kControl)] -
+         sent[static_cast<std::size_t>(Traffic::kVote)];
 }
 std::int64_t ByteCounters::all_received() const {
   return std::accumulate(received.begin(), received.end(), std::int64_t{0});

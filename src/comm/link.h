@@ -1,14 +1,16 @@
 // Link: moves bytes between the ranks of a group. It never adds: sums are our kernels', in a fixed
 // order, so no library decides a bit.
 //
-// Messages between two ranks arrive in the order of the calls. The receiver names the size; a
-// message of another size or another kind of traffic is an InternalError at the receiver that names
-// both, and a RankFailed elsewhere. Sizes may exceed 2 GiB.
+// Messages between two ranks arrive in the order of the calls; votes have an order of their own, so
+// that they may overtake, and be overtaken by, others. The receiver names the size; a message of
+// another size or another kind of traffic is an InternalError at the receiver that names both, and
+// a RankFailed elsewhere. Sizes may exceed 2 GiB.
 //
 // Buffers belong to the caller, who leaves them alone from the call until the ticket is done. Each
 // names its kind of memory; a link refuses kinds that it does not move (see `moves`).
 //
-// Threads: one thread at a time calls. It waits without using a core.
+// Threads: one thread at a time calls, and waits without using a core. Beside it another thread may
+// start sends and receives of host memory, if no rank and direction is used by both.
 //
 // Errors: every call may throw RankFailed. From then on all calls throw, and no buffer is written
 // any more. A caller that leaves by an exception of its own while tickets are not done
@@ -73,16 +75,19 @@ struct Ticket {
   std::uint64_t number = 0;
 };
 
-// kControl: what ranks agree on, of a few bytes (comm/control.h).
+// kControl: what ranks agree on, of a few bytes (comm/control.h). kVote: the same, apart from the
+// order of all others; at most kMostVoteBytes.
 enum class Traffic : std::uint8_t {
   kMessage,
   kAllToAll,
   kAllGather,
   kBroadcast,
   kBarrier,
-  kControl
+  kControl,
+  kVote
 };
-constexpr int kTraffics = 6;
+constexpr int kTraffics = 7;
+constexpr std::int64_t kMostVoteBytes = 2048;
 const char* name_of(Traffic traffic);
 
 // Since the link was made. Bytes are those of buffers, without headers and beats; what a rank sends
@@ -123,6 +128,11 @@ class Link {
   // A send is done when its buffer may be changed; that says nothing about the receiver.
   virtual bool done(Ticket ticket) = 0;
   virtual void wait(Ticket ticket) = 0;
+  // Takes back a receive, as if it had never been started: its buffer is not written any more. For
+  // one whose message is not sent because both ranks have stopped; before the other rank sends
+  // anything else it must know (by a vote). Returns false, and changes nothing, if a message is
+  // there or on its way.
+  virtual bool withdraw(Ticket ticket) = 0;
   // Forgets all messages under way: when it returns, no buffer is written any more. Later calls
   // throw.
   virtual void abandon() noexcept = 0;

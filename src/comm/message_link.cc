@@ -92,6 +92,17 @@ void MessageLink::wait(Ticket ticket) {
   throw_failure();
 }
 
+bool MessageLink::withdraw(Ticket ticket) {
+  std::unique_lock lock(mutex_);
+  throw_failure();
+  if (!unfinished_.contains(ticket.number)) return false;
+  withdrawing_ = ticket.number;
+  given_.notify_one();
+  changed_.wait(lock, [this] { return failure_ != nullptr || withdrawing_ == 0; });
+  throw_failure();
+  return withdrawn_;
+}
+
 void MessageLink::abandon() noexcept {
   std::unique_lock lock(mutex_);
   abandoning_ = true;

@@ -45,6 +45,7 @@ class MessageLink final : public Link {
   bool moves(MemoryKind kind) const override { return kind != MemoryKind::kDevice; }
   bool done(Ticket ticket) override;
   void wait(Ticket ticket) override;
+  bool withdraw(Ticket ticket) override;
   void abandon() noexcept override;
   ByteCounters counters() const override;
 
@@ -85,6 +86,7 @@ class MessageLink final : public Link {
   void run(Wire& wire);
   void end(Wire& wire);
   bool step(Wire& wire);
+  void take_back(std::uint64_t ticket);
   bool take_notes(Wire& wire);
   void handle(Wire& wire, int from, Note note);
   void watch(Wire& wire);
@@ -104,6 +106,8 @@ class MessageLink final : public Link {
   std::vector<Operation> posted_;
   std::unordered_map<std::uint64_t, int> unfinished_;  // ticket: peer
   std::uint64_t tickets_ = 0;
+  std::uint64_t withdrawing_ = 0;  // a ticket that the owner is asked to take back
+  bool withdrawn_ = false;         // its answer
   std::int64_t progress_ = 0;
   int waits_for_ = -1;
   int stop_ = 0, others_stop_ = 0;  // numbers to stop by: this rank's, and those heard of

@@ -124,10 +124,12 @@ void MessageLink::run(Wire& wire) {
 bool MessageLink::step(Wire& wire) {
   std::vector<Operation> posted, finished;
   bool failed = false, bye = false;
+  std::uint64_t withdrawing = 0;
   {
     const std::lock_guard lock(mutex_);
     LS_CHECK(!abandoning_ || failure_ != nullptr, "the link was abandoned by its own rank");
     posted.swap(posted_);
+    withdrawing = withdrawing_;
     failed = failure_ != nullptr || failing_ != nullptr;
     bye = closing_ && (failed || (posted.empty() && unfinished_.empty()));
   }
@@ -136,6 +138,7 @@ bool MessageLink::step(Wire& wire) {
   // A note may have ended all: callers have released their buffers then.
   if (!failed && !cancelled_) {
     for (const Operation& operation : posted) transfers_->start(operation);
+    if (withdrawing != 0) take_back(withdrawing);
     moved = transfers_->advance(finished) || moved;
   }
   if (!finished.empty()) {
@@ -157,6 +160,17 @@ bool MessageLink::step(Wire& wire) {
   }
   watch(wire);
   return moved;
+}
+
+void MessageLink::take_back(std::uint64_t ticket) {
+  const bool withdrawn = transfers_->withdraw(ticket);
+  {
+    const std::lock_guard lock(mutex_);
+    withdrawn_ = withdrawn;
+    withdrawing_ = 0;
+    if (withdrawn) unfinished_.erase(ticket);
+  }
+  changed_.notify_all();
 }
 
 bool MessageLink::take_notes(Wire& wire) {
@@ -293,7 +307,7 @@ void MessageLink::rest(bool moved) {
   }
   const Clock::duration quiet = now - last_move_;
   std::unique_lock lock(mutex_);
-  if (!posted_.empty()) return;
+  if (!posted_.empty() || withdrawing_ != 0) return;
   const bool idle = ready_ && transfers_ != nullptr && transfers_->idle() && !closing_ &&
                     failure_ == nullptr && failing_ == nullptr;
   if (quiet < microseconds(200)) {  // sooner than a sleeper wakes

@@ -20,6 +20,7 @@ class SubLink final : public Link {
   bool moves(MemoryKind kind) const override { return whole_.moves(kind); }
   bool done(Ticket ticket) override { return whole_.done(ticket); }
   void wait(Ticket ticket) override { whole_.wait(ticket); }
+  bool withdraw(Ticket ticket) override { return whole_.withdraw(ticket); }
   void abandon() noexcept override { whole_.abandon(); }
   ByteCounters counters() const override { return whole_.counters(); }  // of all groups
 

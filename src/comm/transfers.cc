@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/trace_spans.h"
 
 namespace longstride::comm {
 
@@ -14,16 +15,18 @@ Transfers::Transfers(Wire& wire, std::int64_t part_bytes)
 }
 
 void Transfers::start(const Operation& operation) {
-  Peer& peer = peers_[static_cast<std::size_t>(operation.peer)];
+  Channel& on = channel(operation.peer, operation.traffic);
+  LS_CHECK(operation.traffic != Traffic::kVote || operation.bytes <= kInlineBytes,
+           "a vote of {} bytes", operation.bytes);
   if (!operation.sends) {
-    peer.receives.push_back(operation);
+    on.receives.push_back(operation);
     ++waiting_;
-    match(operation.peer);
+    match(operation.peer, on);
     return;
   }
   Note note{NoteKind::kMessage,
             static_cast<std::int32_t>(operation.traffic),
-            peer.sent++,
+            on.sent++,
             operation.bytes,
             {}};
   const bool fits = operation.bytes <= kInlineBytes;
@@ -38,21 +41,32 @@ void Transfers::start(const Operation& operation) {
 }
 
 void Transfers::arrived(int from, Note note) {
-  peers_[static_cast<std::size_t>(from)].messages.push_back(std::move(note));
-  match(from);
+  LS_CHECK(note.number >= 0 && note.number < kTraffics, "traffic {}", note.number);
+  Channel& on = channel(from, static_cast<Traffic>(note.number));
+  on.messages.push_back(std::move(note));
+  match(from, on);
 }
 
-void Transfers::match(int from) {
-  Peer& peer = peers_[static_cast<std::size_t>(from)];
-  while (!peer.receives.empty() && !peer.messages.empty()) {
-    const Operation receive = peer.receives.front();
-    const Note message = std::move(peer.messages.front());
-    peer.receives.pop_front();
-    peer.messages.pop_front();
+bool Transfers::withdraw(std::uint64_t ticket) {
+  for (Peer& peer : peers_)
+    for (Channel& on : peer)
+      if (std::erase_if(on.receives, [&](const Operation& o) { return o.ticket == ticket; }) > 0) {
+        --waiting_;
+        return true;
+      }
+  return false;
+}
+
+void Transfers::match(int from, Channel& on) {
+  while (!on.receives.empty() && !on.messages.empty()) {
+    const Operation receive = on.receives.front();
+    const Note message = std::move(on.messages.front());
+    on.receives.pop_front();
+    on.messages.pop_front();
     --waiting_;
-    LS_CHECK(message.a == peer.received, "message {} of rank {} came in place of {}", message.a,
-             from, peer.received);
-    ++peer.received;
+    LS_CHECK(message.a == on.received, "message {} of rank {} came in place of {}", message.a, from,
+             on.received);
+    ++on.received;
     LS_CHECK(
         message.b == receive.bytes && message.number == static_cast<std::int32_t>(receive.traffic),
         "rank {} sends {} bytes ({}), rank {} expects {} bytes ({}), in message {}", from,
@@ -70,7 +84,7 @@ void Transfers::match(int from) {
 }
 
 void Transfers::move(const Operation& operation) {
-  Moving moving{operation, {}};
+  Moving moving{operation, {}, trace_spans().on() ? trace_clock_ns() : 0};
   for (std::int64_t begin = 0; begin < operation.bytes; begin += part_bytes_) {
     const std::int64_t bytes = std::min(part_bytes_, operation.bytes - begin);
     moving.parts.push_back(operation.sends
@@ -89,7 +103,16 @@ bool Transfers::advance(std::vector<Operation>& finished) {
       moving.parts.pop_front();
       moved = true;
     }
-    if (moving.parts.empty()) finished.push_back(moving.operation);
+    if (!moving.parts.empty()) continue;
+    const Operation& operation = moving.operation;
+    finished.push_back(operation);
+    if (moving.begin_ns > 0 && trace_spans().on())
+      trace_spans().add({TraceTrack::kMessages,
+                         {.what = operation.sends ? "send to rank" : "receive from rank",
+                          .number = operation.peer,
+                          .bytes = operation.bytes},
+                         moving.begin_ns,
+                         trace_clock_ns()});
   }
   std::erase_if(moving_, [](const Moving& moving) { return moving.parts.empty(); });
   return moved;
@@ -100,10 +123,11 @@ void Transfers::cancel() {
     for (const Wire::Request part : moving.parts) wire_.cancel(part);
   moving_.clear();
   finished_.clear();
-  for (Peer& peer : peers_) {
-    peer.receives.clear();
-    peer.messages.clear();
-  }
+  for (Peer& peer : peers_)
+    for (Channel& on : peer) {
+      on.receives.clear();
+      on.messages.clear();
+    }
   waiting_ = 0;
 }
 

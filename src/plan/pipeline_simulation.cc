@@ -1,6 +1,7 @@
 #include "plan/pipeline_simulation.h"
 
 #include <algorithm>
+#include <deque>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -26,7 +27,7 @@ class Line {
     arrive();
     return messages_.size() - 1;
   }
-  // The receiver waits for its next message.
+  // The receiver is ready for its next message.
   std::size_t ask(std::int64_t chunk, double at) {
     asked_.push_back({chunk, at});
     arrive();
@@ -51,7 +52,7 @@ class Line {
       LS_CHECK(sent.chunk == asked.chunk, "chunk {} is sent, and {} is waited for", sent.chunk,
                asked.chunk);
       const std::int64_t bytes = chunk_bytes_.at(static_cast<std::size_t>(sent.chunk));
-      const double begin = std::max(free_, link_.ahead ? sent.at : std::max(sent.at, asked.at));
+      const double begin = std::max({free_, sent.at, asked.at});
       free_ = begin + link_.latency +
               (link_.bytes_per_s > 0 ? static_cast<double>(bytes) / link_.bytes_per_s : 0);
       bytes_ += bytes;
@@ -67,9 +68,9 @@ class Line {
   std::int64_t bytes_ = 0;
 };
 
-struct Sent {
+struct Message {
   Line* line = nullptr;
-  std::size_t message = 0;
+  std::size_t number = 0;
 };
 
 // A stage that has come so far.
@@ -106,17 +107,16 @@ class Walker {
     const bool forward = task.phase == PipelinePhase::kForward;
     switch (at_) {
       case At::kReceive:
-        if (task.receives != kNone) {
-          from_ = forward ? from_before : from_after;
-          LS_CHECK(from_ != nullptr, "stage {} has nobody to receive from", stage_);
-          coming_ = from_->ask(task.receives, now_);
-        }
+        if (next_ == 0) ask_for(link_.receive_buffers);
+        if (task.receives != kNone && link_.receive_buffers == 0) ask_for(1);
         at_ = task.receives == kNone ? At::kWork : At::kWait;
         return true;
       case At::kWait: {
-        const std::optional<double> there = from_->arrived(coming_);
+        const std::optional<double> there = coming_.front().line->arrived(coming_.front().number);
         if (!there) return false;
         now_ = std::max(now_, *there);
+        coming_.pop_front();
+        if (link_.receive_buffers > 0) ask_for(1);
         at_ = At::kWork;
         return true;
       }
@@ -140,8 +140,20 @@ class Walker {
     return false;
   }
 
+  // For so many messages more, as far as there are any in the sequence.
+  void ask_for(std::int64_t messages) {
+    for (; messages > 0 && asked_ < tasks_.size(); ++asked_) {
+      const PipelineTask& task = tasks_[asked_];
+      if (task.receives == kNone) continue;
+      Line* const from = task.phase == PipelinePhase::kForward ? from_before : from_after;
+      LS_CHECK(from != nullptr, "stage {} has nobody to receive from", stage_);
+      coming_.push_back({from, from->ask(task.receives, now_)});
+      --messages;
+    }
+  }
+
   bool wait_for_oldest() {
-    const std::optional<double> gone = under_way_.front().line->arrived(under_way_.front().message);
+    const std::optional<double> gone = under_way_.front().line->arrived(under_way_.front().number);
     if (!gone) return false;
     now_ = std::max(now_, *gone);
     under_way_.erase(under_way_.begin());
@@ -152,7 +164,7 @@ class Walker {
     while (!under_way_.empty())
       if (!wait_for_oldest()) return false;
     ++sequence_;
-    next_ = 0;
+    next_ = asked_ = 0;
     return true;
   }
 
@@ -160,12 +172,11 @@ class Walker {
   const PipelineLink& link_;
   std::int64_t stage_, sequences_;
   std::int64_t sequence_ = 0;
-  std::size_t next_ = 0;
+  std::size_t next_ = 0, asked_ = 0;  // of the sequence's tasks; `asked_`: whose messages are next
   At at_ = At::kReceive;
   double now_ = 0, busy_ = 0;
-  Line* from_ = nullptr;
-  std::size_t coming_ = 0;
-  std::vector<Sent> under_way_;
+  std::deque<Message> coming_;  // asked for, in their order
+  std::vector<Message> under_way_;
   std::vector<PipelineEvent> events_;
 };
 

@@ -2,9 +2,9 @@
 // way and their gradients the other. A pure function of how long each task takes alone.
 //
 // A stage runs its tasks in their order, sequence by sequence. It sends without waiting, while it
-// has a buffer for what is on its way, and waits for what it receives, as train/linked_stages.h
-// does; before its next sequence all that it has sent is gone. Every boundary between stages has a
-// line of its own in each direction.
+// has a buffer for what is on its way, and waits for what it receives, which it asks for ahead
+// while it has a buffer for it, as train/linked_stages.h does; before its next sequence all that it
+// has sent is gone. Every boundary between stages has a line of its own in each direction.
 #pragma once
 
 #include <cstdint>
@@ -32,9 +32,10 @@ struct PipelineTask {
 struct PipelineLink {
   double bytes_per_s = 0;  // 0: messages take no time beside the latency
   double latency = 0;      // seconds of every message
-  // A message travels as soon as it is sent, and not only when the other stage asks for it.
-  bool ahead = false;
   std::int64_t send_buffers = 2;
+  // Messages of a sequence that a stage asks for ahead; a message travels once it is sent and asked
+  // for. 0: a stage asks for one when it needs it.
+  std::int64_t receive_buffers = 0;
 };
 
 struct PipelineInput {

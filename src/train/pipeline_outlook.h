@@ -20,7 +20,7 @@ namespace longstride {
 
 // Between two ranks. Without more knowledge: messages go through host memory, as `bench link`
 // measured them there.
-constexpr PipelineLink kHostLink{.bytes_per_s = 5e9, .latency = 20e-6};
+constexpr PipelineLink kHostLink{.bytes_per_s = 5e9, .latency = 20e-6, .receive_buffers = 2};
 
 struct RankChoice {
   std::int64_t ranks = 1;

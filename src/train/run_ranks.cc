@@ -125,7 +125,12 @@ void RunRanks::end_tasks() {
 void RunRanks::settle_stop() {
   if (!several()) return;
   if (neighbours_) neighbours_->finish();
-  stop_signal_ = agreed(std::max(stop_signal_, votes_ ? votes_->finish() : 0));
+  if (votes_) {
+    // Nobody sends anything but votes before all stages have taken back their receives.
+    votes_->pass(stop_signal_);
+    stop_signal_ = std::max(stop_signal_, votes_->finish());
+  }
+  stop_signal_ = agreed(stop_signal_);
 }
 
 void RunRanks::share_results(StepReport& report, const std::vector<Group>& groups,

@@ -76,6 +76,19 @@ class TaskTimes {
   std::size_t next_ = 0, first_ = 0;
 };
 
+// What a stage receives in a sequence.
+std::vector<Neighbours::Coming> coming_to(const Stage& stage, const StepSchedule& schedule,
+                                          const SequenceLayout& layout, std::int64_t token_bytes) {
+  std::vector<Neighbours::Coming> all;
+  for (const Episode& episode : schedule.episodes)
+    for (const Task& task : episode.tasks) {
+      const bool gradient = task.kind == TaskKind::kReceiveGradient,
+                 input = task.kind == TaskKind::kEmbed && task.output && stage.receives;
+      if (gradient || input) all.push_back({gradient, layout.chunk_size(task.chunk) * token_bytes});
+    }
+  return all;
+}
+
 bool is_backward(TaskKind kind) {
   return kind == TaskKind::kHead || kind == TaskKind::kLayerBackward ||
          kind == TaskKind::kRelease || kind == TaskKind::kEmbedBackward ||
@@ -168,6 +181,7 @@ StepRunner::StepRunner(const ModelConfig& config, const ParameterSet& weights,
       gradients_(gradients.model()),
       device_(weights.device()),
       plan_(std::move(plan)),
+      neighbours_(neighbours),
       retained_(device_, plan_.retained(config, kv_shape(config, numerics).dtype)),
       summaries_(device_, kv_shape(config, numerics), numerics.sparse, plan_.layout().pages()) {
   LS_CHECK(plan_.chunk_tokens == numerics.chunk_tokens && plan_.page_tokens == numerics.page_tokens,
@@ -292,6 +306,9 @@ SequenceResult StepRunner::run_tasks(const SequenceInput& input, double scale,
   runner_->begin_sequence(layout, input, static_cast<float>(scale));
   store_->begin(schedule);
   if (offloaded_) offloaded_->begin(schedule);
+  if (neighbours_ != nullptr)
+    neighbours_->begin(coming_to(options.stage, schedule, layout,
+                                 config_.hidden_size * size_of(numerics_.compute)));
 
   SequenceResult result;
   const MovedBytes before = moved();

@@ -135,6 +135,7 @@ class StepRunner {
   ModelParameters weights_, gradients_;
   Device& device_;
   StepPlan plan_;
+  Neighbours* neighbours_;
   std::unique_ptr<Memory> arena_;
   std::unique_ptr<RopeOnDevice> rope_;
   std::unique_ptr<KvStore> store_;

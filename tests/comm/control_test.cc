@@ -70,6 +70,35 @@ TEST(Control, VotesOfTheLastPointsAreNotLost) {
   });
 }
 
+// Receives that were started before a vote do not take it for their message.
+TEST(Control, VotesPassByReceivesThatWait) {
+  run(2, [&](MessageLink& link) {
+    const int other = 1 - link.rank();
+    StopVotes votes(link, 2);
+    int stopped = -1;
+    std::vector<std::byte> coming(5000), leaving(5000);
+    Ticket receiving = link.receive(other, coming);
+    for (int point = 0; point < 20 && stopped < 0; ++point) {
+      if (votes.pass(link.rank() == 1 && point >= 7 ? 10 : 0) != 0) {
+        stopped = point;
+        continue;
+      }
+      leaving.assign(5000, std::byte(point));
+      const Ticket sending = link.send(other, leaving);
+      link.wait(receiving);
+      EXPECT_EQ(coming.back(), std::byte(point));
+      receiving = link.receive(other, coming);
+      link.wait(sending);
+    }
+    EXPECT_EQ(stopped, 9);
+    EXPECT_EQ(votes.finish(), 10);
+    EXPECT_TRUE(link.withdraw(receiving));
+    votes.pass(0);  // nobody sends anything else before all have taken theirs back
+    EXPECT_EQ(votes.finish(), 0);
+    EXPECT_EQ(largest(link, link.rank()), 1);
+  });
+}
+
 // A rank that is ahead goes on until it is `lag` points ahead.
 TEST(Control, ARankMayBeAhead) {
   std::atomic<int> ahead{0};

@@ -91,6 +91,7 @@ class DamagingLink final : public Link {
     link_.wait(ticket);
     if (ticket.number == damaged_ticket_) damaged_buffer_.data[0] ^= std::byte{1};
   }
+  bool withdraw(Ticket ticket) override { return link_.withdraw(ticket); }
   void abandon() noexcept override { link_.abandon(); }
   ByteCounters counters() const override { return link_.counters(); }
   Ticket start_send(int to, SendBuffer buffer, Traffic /*traffic*/) override {

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "comm/control.h"
 #include "comm/thread_link.h"
 
 namespace longstride::comm {
@@ -40,6 +41,13 @@ LinkOptions small_parts() {
   options.timeout_seconds = 30;
   options.part_bytes = 3000;  // so that messages have several, the last one short
   return options;
+}
+
+// A barrier that passes by receives that were started before it.
+void wait_for_all(MessageLink& link) {
+  StopVotes votes(link, 1);
+  votes.pass(0);
+  votes.finish();
 }
 
 class LinkOfRanks : public testing::TestWithParam<int> {
@@ -176,6 +184,78 @@ TEST_P(LinkOfRanks, CountsBytesByKind) {
     EXPECT_EQ(counters.sent[at(Traffic::kMessage)], 0);
     EXPECT_EQ(counters.all_received(), 10 * others + (link.rank() == 0 ? 0 : 5000));
   });
+}
+
+// A receive that was started for a message that never comes is as if it had not been.
+TEST_P(LinkOfRanks, AReceiveIsWithdrawn) {
+  run([](MessageLink& link) {
+    const int n = link.size(), next = (link.rank() + 1) % n, previous = (link.rank() + n - 1) % n;
+    for (const std::int64_t bytes : kSizes) {
+      Bytes untouched(static_cast<std::size_t>(bytes), std::byte{77});
+      const Bytes before = untouched, sent = pattern(link.rank(), next, bytes);
+      Bytes got(sent.size());
+      // Two that are taken back, before and after one that comes.
+      const Ticket first = link.receive(previous, untouched);
+      const Ticket wanted = link.receive(previous, got);
+      const Ticket last = link.receive(previous, untouched);
+      EXPECT_TRUE(link.withdraw(first));
+      EXPECT_TRUE(link.done(first));
+      // All have taken theirs back before anything is sent, or it would be taken for it.
+      wait_for_all(link);
+      const Ticket sending = link.send(next, sent);
+      link.wait(wanted);
+      EXPECT_TRUE(link.withdraw(last));
+      EXPECT_FALSE(link.withdraw(last));
+      EXPECT_FALSE(link.withdraw(wanted));
+      link.wait(sending);
+      EXPECT_EQ(got, pattern(previous, link.rank(), bytes)) << bytes;
+      EXPECT_EQ(untouched, before);
+      wait_for_all(link);
+    }
+  });
+}
+
+// Votes and other messages may be received in another order than they were sent.
+TEST_P(LinkOfRanks, VotesHaveAnOrderOfTheirOwn) {
+  run([](MessageLink& link) {
+    const int n = link.size(), next = (link.rank() + 1) % n, previous = (link.rank() + n - 1) % n;
+    for (const std::int64_t bytes : kSizes) {
+      std::vector<Ticket> tickets;
+      std::vector<Bytes> sent, got(4, Bytes(static_cast<std::size_t>(bytes)));
+      std::array<int, 4> votes{}, heard{};
+      for (int i = 0; i < 4; ++i) {
+        sent.push_back(pattern(link.rank() + 100 * i, next, bytes));
+        votes.at(static_cast<std::size_t>(i)) = 10 * i + link.rank();
+      }
+      for (std::size_t i = 0; i < 4; ++i) {
+        tickets.push_back(link.send(next, sent[i]));
+        tickets.push_back(link.start_send(next, send_buffer(votes.at(i)), Traffic::kVote));
+      }
+      // All votes first, while the messages before them wait.
+      for (int& one : heard) {
+        const Ticket ticket = link.start_receive(previous, receive_buffer(one), Traffic::kVote);
+        link.wait(ticket);
+      }
+      for (Bytes& one : got) link.wait(link.receive(previous, one));
+      for (const Ticket ticket : tickets) link.wait(ticket);
+      for (int i = 0; i < 4; ++i) {
+        EXPECT_EQ(heard.at(static_cast<std::size_t>(i)), 10 * i + previous);
+        EXPECT_EQ(got[static_cast<std::size_t>(i)],
+                  pattern(previous + 100 * i, link.rank(), bytes));
+      }
+    }
+    EXPECT_EQ(link.counters().tensors_sent(),
+              link.counters().sent[static_cast<std::size_t>(Traffic::kMessage)]);
+  });
+}
+
+TEST(Link, AVoteIsSmall) {
+  ThreadHub hub(1);
+  const auto thrown = run_thread_ranks(hub, small_parts(), [](MessageLink& link) {
+    const Bytes large(kMostVoteBytes + 1);
+    link.wait(link.start_send(0, large, Traffic::kVote));
+  });
+  EXPECT_THROW(std::rethrow_exception(thrown.at(0)), InternalError);
 }
 
 TEST(Link, CountsTheSecondsOfAWait) {

@@ -88,7 +88,7 @@ TEST(PipelineSimulation, MessagesTakeTime) {
 }
 
 // Stage 1 takes 5 s for a chunk and stage 0 takes 1: what is sent ahead waits for its receiver, and
-// travels while stage 1 computes only if it may.
+// travels while stage 1 computes only if that has asked for it.
 TEST(PipelineSimulation, MessagesThatTravelAhead) {
   PipelineInput input;
   input.stages = {{{Phase::kForward, 0, 1, -1, 0}, {Phase::kForward, 1, 1, -1, 1}},
@@ -96,8 +96,50 @@ TEST(PipelineSimulation, MessagesThatTravelAhead) {
   input.chunk_bytes = {100, 100};
   input.link = {.bytes_per_s = 100};
   EXPECT_DOUBLE_EQ(simulate_pipeline(input).seconds, 1 + 1 + 5 + 1 + 5);
-  input.link.ahead = true;
+  input.link.receive_buffers = 1;
   EXPECT_DOUBLE_EQ(simulate_pipeline(input).seconds, 1 + 1 + 5 + 5);
+}
+
+// With one buffer the next message is asked for when the last one is there; with two, messages
+// follow one another.
+TEST(PipelineSimulation, ReceivesWaitForABuffer) {
+  PipelineInput input;
+  input.stages.resize(2);
+  for (std::int64_t c = 0; c < 5; ++c) {
+    input.stages[0].push_back({Phase::kForward, c, 1, -1, c});
+    input.stages[1].push_back({Phase::kForward, c, 4, c});
+    input.chunk_bytes.push_back(c < 2 ? 100 : 900);
+  }
+  input.link = {.bytes_per_s = 100, .send_buffers = 5};
+  // The first two arrive at 2 and 3. Chunk 2 is asked for at 2 or, with one buffer, at 6, when
+  // chunk 1 is taken; the others follow it on the line.
+  for (const std::int64_t buffers : {1, 2, 3}) {
+    input.link.receive_buffers = buffers;
+    const PipelineRun run = simulate_pipeline(input);
+    const double second = buffers == 1 ? 6 : 3;
+    EXPECT_DOUBLE_EQ(event_of(run, 1, Phase::kForward, 1).begin, 6) << buffers;
+    EXPECT_DOUBLE_EQ(event_of(run, 1, Phase::kForward, 2).begin, second + 9) << buffers;
+    EXPECT_DOUBLE_EQ(event_of(run, 1, Phase::kForward, 4).begin, second + 27) << buffers;
+  }
+}
+
+// Those of both directions are asked for in the order of the tasks.
+TEST(PipelineSimulation, AskingAheadChangesNoOrder) {
+  for (const std::int64_t stages : {2, 3, 5})
+    for (const std::int64_t buffers : {1, 2, 4}) {
+      PipelineInput input = equal_stages({{1, 1, 2}, {2, 1, 3}, {1, 2, 2}}, stages);
+      input.sequences = 2;
+      input.link = {.bytes_per_s = 400, .latency = 0.1};
+      const PipelineRun late = simulate_pipeline(input);
+      input.link.receive_buffers = buffers;
+      const PipelineRun ahead = simulate_pipeline(input);
+      ASSERT_EQ(ahead.events.size(), late.events.size());
+      for (std::size_t i = 0; i < ahead.events.size(); ++i) {
+        EXPECT_EQ(ahead.events[i].chunk, late.events[i].chunk);
+        EXPECT_LE(ahead.events[i].begin, late.events[i].begin + 1e-9);
+      }
+      EXPECT_EQ(ahead.boundary_bytes, late.boundary_bytes);
+    }
 }
 
 // With two buffers the third message waits until the first is received.
