@@ -85,8 +85,9 @@ TextTable memory_table(const PipelineOutlook& o) {
     const StepMemory& m = n.step;
     t.rows.push_back({fmt::format("{}", i), layer_range(o.stages[i]), gib(n.weights),
                       gib(n.gradients), gib(n.optimizer), gib(m.kv_pages + m.summaries),
-                      gib(m.kv_gradient_pages), gib(m.retained), gib(m.workspace), gib(n.total()),
-                      gib(n.available), gib(n.host_total()), gib(n.disk_total())});
+                      gib(m.kv_gradient_pages), gib(m.retained),
+                      gib(m.workspace + n.messages_device), gib(n.total()), gib(n.available),
+                      gib(n.host_total()), gib(n.disk_total())});
   }
   return t;
 }
@@ -132,6 +133,7 @@ OrderedJson stage_to_json(const PipelineOutlook& o, std::size_t i) {
             {"rope", m.rope},
             {"retained", m.retained},
             {"workspace", m.workspace},
+            {"messages", n.messages_device},
             {"device", n.total()},
             {"device_available", n.available},
             {"host", n.host_total()},

@@ -10,7 +10,7 @@
 // names its kind of memory; a link refuses kinds that it does not move (see `moves`).
 //
 // Threads: one thread at a time calls, and waits without using a core. Beside it another thread may
-// start sends and receives of host memory, if no rank and direction is used by both.
+// start sends and receives of host memory; the order of both threads' calls is theirs to keep.
 //
 // Errors: every call may throw RankFailed. From then on all calls throw, and no buffer is written
 // any more. A caller that leaves by an exception of its own while tickets are not done

@@ -24,6 +24,8 @@ class Neighbours {
   };
   // A sequence begins, which receives these, in this order: they may come ahead of their calls.
   virtual void begin(std::span<const Coming> /*all*/) {}
+  // It is over: what it has sent goes before later messages of the link.
+  virtual void end() {}
   // The output of the stage before, and its gradient's way back.
   virtual void receive(View x_TD) = 0;
   virtual void send_gradient(ConstView dx_TD) = 0;

@@ -142,7 +142,8 @@ std::string on_device(const RunNeeds& n) {
                               {"page gradients", n.step.kv_gradient_pages},
                               {"page summaries", n.step.summaries},
                               {"activations", n.step.retained},
-                              {"workspace", n.step.workspace}}));
+                              {"workspace", n.step.workspace},
+                              {"messages", n.messages_device}}));
 }
 
 std::string elsewhere(const RunPlan& plan) {

@@ -142,11 +142,10 @@ void retain_activations(RunPlan& plan, const Device& device, const PlannerOf& pl
   RunNeeds& needs = plan.needs;
   const std::string& activations = plan.config.memory.activations;
   if (activations == "recompute" || needs.total() > needs.available) return;
-  const std::int64_t others = needs.weights + needs.gradients + needs.optimizer,
-                     left = needs.available - needs.total();
+  const std::int64_t left = needs.available - needs.total();
   StepLimits limits{away, activations == "auto" ? activations_of(away.host) : 0};
   // Other programs want memory too.
-  limits.device = needs.available - others - (device.shares_host_memory() ? left / 2 : 0);
+  limits.device = needs.available - needs.fixed() - (device.shares_host_memory() ? left / 2 : 0);
   ChosenPlan chosen =
       choose_plan(planner_of, plan.part.config, plan.part.numerics, options, limits, rates);
   plan.step = std::move(chosen.plan);
@@ -163,9 +162,8 @@ void place_pages(RunPlan& plan, const Device& device, const StepPlanner& planner
   needs.step = plan.step->memory;
   relieve_device(plan, device);
   if (needs.total() <= needs.available || budget.host + budget.disk == 0) return;
-  budget.device = needs.available - needs.weights - needs.gradients - needs.optimizer -
-                  needs.step.workspace - needs.step.retained - needs.step.summaries -
-                  needs.step.rope;
+  budget.device = needs.available - needs.fixed() - needs.step.workspace - needs.step.retained -
+                  needs.step.summaries - needs.step.rope;
   if (budget.device <= 0) return;              // no page makes a difference
   budget.host = host_for_pages(plan, device);  // less the optimizer's state, if offloaded
   plan.step = planner.plan(budget);
@@ -255,7 +253,9 @@ void plan_memory(RunPlan& plan, Device& device, const MachineRates& rates, Effor
                     GroupSums::bytes_needed(parameters, plan.numerics.data_groups,
                                             plan.place.shards, plan.place.shard)
                         .device;
-  needs.messages = RunRanks::host_bytes(plan);
+  const PortBytes messages = RunRanks::message_memory(plan, device);
+  needs.messages = messages.host;
+  needs.messages_device = messages.device;
   plan.state.disk_directory = memory.disk_path;
   plan.state.shards = plan.place.shards;
   plan.state.shard = plan.place.shard;

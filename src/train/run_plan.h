@@ -51,7 +51,8 @@ struct RunNeeds {
   std::int64_t optimizer = 0;       // on the device: all, or the slots that slices pass through
   std::int64_t optimizer_host = 0;  // in host memory, including disk buffers
   std::int64_t optimizer_disk = 0;
-  std::int64_t messages = 0;  // in host memory, between stages
+  // Of messages between stages: in host memory, and on a device that has its own.
+  std::int64_t messages = 0, messages_device = 0;
   StepMemory step;
   double saved_flops = 0;  // of recomputation, by activations that stay
   bool step_planned =
@@ -61,7 +62,9 @@ struct RunNeeds {
   std::int64_t host_available = 0;  // without the part that serves as the device
   std::int64_t disk_available = 0;  // memory.disk, or the free bytes less a reserve
   SaveNeeds saves;
-  std::int64_t total() const { return weights + gradients + optimizer + step.total(); }
+  // On the device, besides the step's.
+  std::int64_t fixed() const { return weights + gradients + optimizer + messages_device; }
+  std::int64_t total() const { return fixed() + step.total(); }
   std::int64_t host_total() const { return optimizer_host + messages + step.host(); }
   std::int64_t disk_total() const { return optimizer_disk + step.disk(); }
 };

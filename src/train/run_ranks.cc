@@ -24,13 +24,16 @@ std::int64_t message_bytes(const RunPlan& plan) {
 
 }  // namespace
 
-std::int64_t RunRanks::host_bytes(const RunPlan& plan) {
-  std::int64_t bytes = GroupSums::bytes_needed(plan.part.parameters, plan.numerics.data_groups,
-                                               plan.place.shards, plan.place.shard)
-                           .host;
-  if (plan.place.stages > 1)
-    bytes += LinkedStages::host_bytes(message_bytes(plan)) +
-             TiedStages::host_bytes(plan.part.parameters);
+PortBytes RunRanks::message_memory(const RunPlan& plan, const Device& device) {
+  PortBytes bytes;
+  if (plan.place.stages > 1) {
+    bytes = message_port_bytes(device, message_bytes(plan));
+    bytes.host += TiedStages::host_bytes(plan.part.parameters);
+  }
+  // What they take of the device counts as gradients.
+  bytes.host += GroupSums::bytes_needed(plan.part.parameters, plan.numerics.data_groups,
+                                        plan.place.shards, plan.place.shard)
+                    .host;
   return bytes;
 }
 

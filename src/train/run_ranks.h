@@ -96,8 +96,8 @@ class RunRanks {
   // All ranks throw for the same reason: one of them tells it.
   [[noreturn]] void throw_together(const Error& error) const;
 
-  // Bytes of host memory that messages between the stages of a plan take.
-  static std::int64_t host_bytes(const RunPlan& plan);
+  // Memory that messages between the stages of a plan take.
+  static PortBytes message_memory(const RunPlan& plan, const Device& device);
 
  private:
   // Neighbours in the list of trained parameters that one rank has; [begin, end) in its own list.

@@ -359,6 +359,7 @@ SequenceResult StepRunner::run_tasks(const SequenceInput& input, double scale,
     clock.finish();
     store_->finish();
     if (offloaded_) offloaded_->finish();
+    if (neighbours_ != nullptr) neighbours_->end();
   } catch (...) {
     runner_->drop();
     workspace_.abandon();

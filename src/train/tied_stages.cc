@@ -42,7 +42,11 @@ TiedStages::TiedStages(Device& device, comm::Link& link,
            "{} in rank {} of {}", found->name, link.rank(), link.size());
   fold_bytes_ = bytes_of(DType::kF32, found->shape);
   share_bytes_ = bytes_of(found->dtype, found->shape);
-  for (Piece& piece : pieces_) piece.bytes.resize(static_cast<std::size_t>(piece_bytes(*found)));
+  const std::int64_t bytes = piece_bytes(*found);
+  memory_ = device.allocate_host(2 * bytes, bytes, "pieces of a tied embedding");
+  memory_->prepare(0, memory_->bytes());
+  pieces_[0].data = memory_->data();
+  pieces_[1].data = memory_->data() + bytes;
 }
 
 TiedStages::~TiedStages() {
@@ -89,8 +93,8 @@ void TiedStages::send(int rank, const View& from) {
     const View rows = from.rows(first, std::min(rows_, from.dim(0) - first));
     Piece& piece = pieces_[std::exchange(next, 1 - next)];
     link_.wait(std::exchange(piece.ticket, {}));
-    device_.copy_to_host(piece.bytes.data(), rows.data(), rows.bytes());
-    piece.ticket = link_.send(rank, {piece.bytes.data(), rows.bytes()});
+    device_.copy_to_host(piece.data, rows.data(), rows.bytes());
+    piece.ticket = link_.send(rank, {piece.data, rows.bytes()});
   }
   for (Piece& piece : pieces_) link_.wait(std::exchange(piece.ticket, {}));
 }
@@ -99,8 +103,7 @@ void TiedStages::receive(int rank, const View& like, const Arrived& arrived) {
   const auto rows_from = [&](std::int64_t first) { return std::min(rows_, like.dim(0) - first); };
   const auto expect = [&](std::int64_t first, Piece& piece) {
     if (first >= like.dim(0)) return;
-    piece.ticket =
-        link_.receive(rank, {piece.bytes.data(), like.rows(first, rows_from(first)).bytes()});
+    piece.ticket = link_.receive(rank, {piece.data, like.rows(first, rows_from(first)).bytes()});
   };
   std::size_t next = 0;
   expect(0, pieces_[0]);
@@ -108,7 +111,7 @@ void TiedStages::receive(int rank, const View& like, const Arrived& arrived) {
     Piece& piece = pieces_[std::exchange(next, 1 - next)];
     expect(first + rows_, pieces_[next]);
     link_.wait(std::exchange(piece.ticket, {}));
-    arrived(first, rows_from(first), piece.bytes.data());
+    arrived(first, rows_from(first), piece.data);
   }
 }
 

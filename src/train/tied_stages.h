@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "comm/link.h"
@@ -64,10 +65,11 @@ class TiedStages {
   std::int64_t rows_ = 0;        // of a piece
   std::int64_t fold_bytes_ = 0, share_bytes_ = 0;
   struct Piece {
-    std::vector<std::byte> bytes;
+    std::byte* data = nullptr;
     comm::Ticket ticket;
   };
-  std::array<Piece, 2> pieces_;  // one is under way while the other is filled or used
+  std::unique_ptr<Memory> memory_;  // for quick copies to and from the device
+  std::array<Piece, 2> pieces_;     // one is under way while the other is filled or used
 };
 
 }  // namespace longstride

@@ -54,7 +54,7 @@ TEST(PlanRanks, StagesShareTheModel) {
     busy += stage["seconds"].get<double>();
     std::int64_t bytes = 0;
     for (const char* tenant : {"weights", "gradients", "optimizer", "kv_pages", "kv_gradient_pages",
-                               "page_summaries", "rope", "retained", "workspace"})
+                               "page_summaries", "rope", "retained", "workspace", "messages"})
       bytes += stage["bytes"][tenant].get<std::int64_t>();
     EXPECT_EQ(bytes, stage["bytes"]["device"]);
     const Json& s = stage["sequence_seconds"];

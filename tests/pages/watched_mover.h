@@ -59,6 +59,7 @@ class WatchedMover final : public Mover {
     // Work queued in any lane later comes after what the host has waited for.
     for (LaneState& l : lanes_)
       for (std::size_t i = 0; i < clock.size(); ++i) l.clock[i] = std::max(l.clock[i], clock[i]);
+    for (std::size_t i = 0; i < clock.size(); ++i) host_[i] = std::max(host_[i], clock[i]);
   }
 
   void copy(Lane lane, std::span<const Copy> copies) override {
@@ -80,11 +81,23 @@ class WatchedMover final : public Mover {
     access(Lane::kCompute, memory, bytes, writes);
   }
 
+  // The host accesses memory that copies access too. It must have waited for them itself.
+  void host_accesses(const std::byte* memory, std::int64_t bytes, bool writes) {
+    const std::scoped_lock lock(mutex_);
+    for (std::int64_t offset = 0; offset < bytes; offset += watch_.granule) {
+      const Accesses& last = accesses_[memory + offset];
+      for (std::size_t lane = 0; lane < kLanes; ++lane)
+        if (last.writes[lane] > host_[lane] || (writes && last.reads[lane] > host_[lane]))
+          ++watch_.races;
+    }
+  }
+
   void finish() override {
     const std::scoped_lock lock(mutex_);
     Clock all{};
     for (int i = 0; i < kLanes; ++i) all[static_cast<std::size_t>(i)] = lanes_[i].operations;
     run_until(all);
+    host_ = all;
     // All lanes wait for everything here.
     for (LaneState& l : lanes_) l.clock = all;
     if (watch_.is_gone) throw Error("the device is gone", "");
@@ -167,6 +180,7 @@ class WatchedMover final : public Mover {
   std::mutex mutex_;
   Random random_;
   std::array<LaneState, kLanes> lanes_;
+  Clock host_{};  // what the host has waited for
   std::map<const std::byte*, Accesses> accesses_;
 };
 

@@ -10,6 +10,7 @@
 #include "model/tied_head.h"
 #include "tests/data/temp_directory.h"
 #include "tests/train/step_fixture.h"
+#include "tests/train/watched_device.h"
 #include "train/linked_stages.h"
 #include "train/optimizer.h"
 #include "train/state_slices.h"
@@ -47,6 +48,7 @@ struct Setting {
   std::int64_t steps = 1;             // each with an update
   std::int64_t sequences = 1;         // of a step
   bool frozen_embedding = false;
+  bool staged = false;  // devices with memory of their own, and late copies
 };
 
 std::vector<ParameterSpec> specs_of(const RandomCase& c, const Setting& s) {
@@ -82,7 +84,11 @@ Outcome run(const RandomCase& c, const ParameterSet& weights, const Setting& s,
   comm::ThreadHub hub(ranks);
   const auto failures = comm::run_thread_ranks(hub, {}, [&](comm::MessageLink& link) {
     const auto rank = static_cast<std::size_t>(link.rank());
-    const auto device = make_cpu_device();
+    const auto watched = std::make_unique<WatchedDevice>();
+    watched->has_own_memory = true;
+    watched->watch.seed = rank;
+    const std::unique_ptr<Device> plain = make_cpu_device();
+    Device* const device = s.staged ? static_cast<Device*>(watched.get()) : plain.get();
     const std::vector<ParameterSpec> specs = specs_of(c, s);
     NumericsChoice choice = s.choice;
     choice.tied_apart = sums_head_apart(specs);
@@ -122,6 +128,8 @@ Outcome run(const RandomCase& c, const ParameterSet& weights, const Setting& s,
       optimizer.update(gradients, 0.01, 0.5, step);
       tied.share(mine);
     }
+    EXPECT_EQ(watched->watch.races, 0);
+    EXPECT_EQ(watched->watch.copies > 0, s.staged && ranks > 1);
     const std::scoped_lock lock(mutex);
     collect(gradients, all.gradients);
     collect(mine, all.weights);
@@ -181,6 +189,17 @@ TEST(Stages, GiveTheBitsOfOneProcess) {
   for (std::uint64_t seed = 0; seed < 4; ++seed)
     for (const std::int64_t keep : {1, 3})
       expect_one_process(case_of(seed, 170), {.keep_chunks = keep, .rebuild = seed % 2 == 1}, seed);
+}
+
+TEST(Stages, CopiesMayBeLate) {
+  expect_one_process(case_of(20, 170), {.keep_chunks = 2, .sequences = 2, .staged = true}, 20);
+  expect_one_process(case_of(21, 100, true), {.steps = 2, .staged = true}, 21);
+  expect_one_process(case_of(22, 130), {.evaluate = true, .staged = true}, 22);
+  Setting sparse{.staged = true};
+  sparse.choice.sparse.budgets = {4, SparseLayers::kNone, 3, 4};
+  sparse.choice.sparse.selection = {
+      .sinks = 1, .recent = 1, .union_pages = 6, .summary_tokens = 16};
+  expect_one_process(case_of(23, 290), sparse, 23);
 }
 
 TEST(Stages, OneChunkIsEnough) { expect_one_process(case_of(5, 20), {}, 5); }
