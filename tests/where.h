@@ -8,5 +8,6 @@ namespace longstride {
 
 std::filesystem::path source_directory();
 std::filesystem::path program_path();
+std::filesystem::path nccl_twin_path();  // tests/comm/nccl_twin
 
 }  // namespace longstride

@@ -86,27 +86,27 @@ struct Planning {
 };
 
 // What ranks other than the first do: they compute, and tell nobody.
-int run_quietly(RunPlan planned, Device& device, const RunControl& control,
-                comm::MessageLink& link) {
+int run_quietly(RunPlan planned, Device& device, const RunControl& control, comm::MessageLink& link,
+                comm::Link* tensors) {
   SaveSink saves;
-  Trainer trainer(std::move(planned), device, {&saves}, &link);
+  Trainer trainer(std::move(planned), device, {&saves}, &link, tensors);
   if (!trainer.run(control)) return stopped(trainer, true);
   return 0;
 }
 
 int run_training(const Options& options, RunPlan planned, Device& device, const Planning& planning,
-                 std::optional<Tracer>& tracer, comm::MessageLink* link) {
+                 std::optional<Tracer>& tracer, comm::MessageLink* link, comm::Link* tensors) {
   const StopSignals signals(link == nullptr || link->rank() == 0);
   RunControl control;
   control.should_stop = [] { return StopSignals::received() != 0; };
   control.stop_signal = StopSignals::received;
   control.leave_unsaved = StopSignals::wants_to_leave;
   if (link != nullptr && link->rank() != 0)
-    return run_quietly(std::move(planned), device, control, *link);
+    return run_quietly(std::move(planned), device, control, *link, tensors);
   ConsoleSink console;
   SaveSink saves;
   DataScan scan(planned);
-  Trainer trainer(std::move(planned), device, {&console, &saves}, link);
+  Trainer trainer(std::move(planned), device, {&console, &saves}, link, tensors);
   const std::int64_t begin_step = trainer.completed_steps(),
                      steps = trainer.plan().config.training.steps;
   tell_beginning(trainer, options);
@@ -157,6 +157,8 @@ int train_as(const Options& options, const TrainConfig& config, comm::MessageLin
   const auto begin = std::chrono::steady_clock::now();
   const RankDevice rank = open_rank_device(config, link);
   Device& device = *rank.device;
+  // Before the plan: NCCL takes memory of its own.
+  TensorLink tensors = open_tensor_link(config, rank, link);
   if (options.ranks > 0) {
     dry_run_on_ranks(config, device, options.ranks, options.config);
     return dry_run_done();
@@ -183,8 +185,11 @@ int train_as(const Options& options, const TrainConfig& config, comm::MessageLin
   if (link == nullptr || link->rank() == 0) check_outputs(plan);
   if (options.dry_run) return dry_run_done();
   check_all_see(config.checkpoint.directory, link);
-  return run_training(options, std::move(plan), device, {seconds_since(begin), step_seconds},
-                      tracer, link);
+  const int status =
+      run_training(options, std::move(plan), device, {seconds_since(begin), step_seconds}, tracer,
+                   link, tensors.link.get());
+  if (tensors.link) tensors.link->close();
+  return status;
 }
 
 int train(Options options, const std::vector<std::string>& extras) {

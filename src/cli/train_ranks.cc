@@ -9,6 +9,7 @@
 #include "base/thread_pool.h"
 #include "cli/failure.h"
 #include "comm/control.h"
+#include "comm/link_choice.h"
 #include "train/checkpoint_state.h"
 
 namespace longstride::cli {
@@ -80,6 +81,7 @@ int run_train(const std::function<TrainConfig()>& config, const TrainBody& body)
     const QuietRank quiet(launch.rank != 0);
     try_it();
   }
+  if (read && read->parallel.link != "mpi") comm::allow_many_streams();
   comm::LinkOptions options;
   if (read) options.timeout_seconds = read->parallel.timeout;
   const std::unique_ptr<comm::MessageLink> link = comm::open_group(launch, options);
@@ -111,6 +113,29 @@ RankDevice open_rank_device(const TrainConfig& config, comm::MessageLink* link) 
   if (gpus > 0) rank.place.on_device = (here + gpus - 1) / gpus;
   comm::check_same(*link, {LONGSTRIDE_VERSION, "", rank.device->name()});
   return rank;
+}
+
+TensorLink open_tensor_link(const TrainConfig& config, const RankDevice& rank,
+                            comm::MessageLink* link) {
+  const comm::LinkWish wish = comm::parse_link_wish(config.parallel.link);
+  if (link == nullptr || wish == comm::LinkWish::kMpi) return {};
+  comm::LinkProbe probe = comm::probe_nccl(*rank.device);
+  const comm::LinkChoice choice = comm::agree_on_link(*link, wish, probe.facts);
+  if (!choice.nccl) {
+    log_info("tensors go through host memory: rank {} on {} {}", choice.rank,
+             link->host(choice.rank), choice.why);
+    return {};
+  }
+  log_info("tensors go between GPUs by NCCL {} ({})", probe.library->version_text(),
+           probe.library->file());
+  comm::NcclOptions options;
+  options.lanes = comm::pipeline_lanes(static_cast<int>(rank.place.stages),
+                                       static_cast<int>(rank.place.shards));
+  options.timeout_seconds = config.parallel.timeout;
+  TensorLink made{std::move(probe.library), nullptr};
+  made.link = std::make_unique<comm::NcclLink>(*made.library, comm::make_link_streams(*rank.device),
+                                               *link, options);
+  return made;
 }
 
 std::optional<ResumePoint> find_resume_point_together(const fs::path& root,

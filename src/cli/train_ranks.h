@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "comm/launch.h"
+#include "comm/nccl_link.h"
 #include "device/device.h"
 #include "train/config.h"
 #include "train/resume_point.h"
@@ -29,6 +30,13 @@ struct RankDevice {
   RankPlace place;
 };
 RankDevice open_rank_device(const TrainConfig& config, comm::MessageLink* link);
+// The link that tensors take, as parallel.link says; logs which. Throws Error if it cannot be.
+struct TensorLink {
+  std::unique_ptr<comm::NcclLibrary> library;
+  std::unique_ptr<comm::NcclLink> link;  // null: the link of the processes itself
+};
+TensorLink open_tensor_link(const TrainConfig& config, const RankDevice& rank,
+                            comm::MessageLink* link);
 // As find_resume_point; one rank verifies it for all.
 std::optional<ResumePoint> find_resume_point_together(const std::filesystem::path& root,
                                                       const ResumeChoice& choice,

@@ -7,7 +7,9 @@
 // a RankFailed elsewhere. Sizes may exceed 2 GiB.
 //
 // Buffers belong to the caller, who leaves them alone from the call until the ticket is done. Each
-// names its kind of memory; a link refuses kinds that it does not move (see `moves`).
+// names its kind of memory; a link refuses kinds that it does not move (see `moves`). Device memory
+// is read and written after what the device's stream was given before the call; a message in device
+// memory at one end is in device memory at the other.
 //
 // Threads: one thread at a time calls, and waits without using a core. Beside it another thread may
 // start sends and receives of host memory; the order of both threads' calls is theirs to keep.
@@ -133,6 +135,9 @@ class Link {
   // anything else it must know (by a vote). Returns false, and changes nothing, if a message is
   // there or on its way.
   virtual bool withdraw(Ticket ticket) = 0;
+  // For messages in device memory: what the device's stream is given from now on comes after the
+  // message, while the caller goes on where the link can do that. Others wait here.
+  virtual void wait_on_stream(Ticket ticket) { wait(ticket); }
   // Forgets all messages under way: when it returns, no buffer is written any more. Later calls
   // throw.
   virtual void abandon() noexcept = 0;

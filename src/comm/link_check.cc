@@ -1,6 +1,8 @@
 #include "comm/link_check.h"
 
+#include <algorithm>
 #include <cstring>
+#include <deque>
 #include <vector>
 
 #include "base/error.h"
@@ -27,11 +29,14 @@ Bytes pattern(int from, int to, std::int64_t bytes) {
   return all;
 }
 
-void expect(const Link& link, const Bytes& got, int from, int to, const char* operation) {
+void expect(const Link& link, const CheckBuffer& received, int from, int to,
+            const char* operation) {
+  const Bytes got = received.read();
   if (got == pattern(from, to, static_cast<std::int64_t>(got.size()))) return;
-  throw Error(fmt::format("{} of {} bytes: rank {} received other bytes than rank {} sent",
-                          operation, got.size(), link.rank(), from),
-              "the MPI library, or the network between these ranks, damages messages");
+  throw Error(
+      fmt::format("{} of {} bytes in {} memory: rank {} received other bytes than rank {} sent",
+                  operation, got.size(), name_of(received.out().memory), link.rank(), from),
+      "the library that moves them, or the network between these ranks, damages messages");
 }
 
 // Between ranks a and b, of `bytes` in all: uneven, and 0 for some.
@@ -40,10 +45,9 @@ std::int64_t share(std::int64_t bytes, int a, int b, int n) {
 }
 
 // To both neighbours at once, in two messages each way, the second of one byte.
-void check_messages(Link& link, std::int64_t bytes) {
+void check_messages(Link& link, std::int64_t bytes, const CheckMemory& memory) {
   const int n = link.size(), me = link.rank();
-  std::vector<Bytes> buffers;
-  buffers.reserve(8);
+  std::deque<CheckBuffer> buffers;
   std::vector<Ticket> tickets;
   struct Expected {
     std::size_t buffer;
@@ -53,10 +57,10 @@ void check_messages(Link& link, std::int64_t bytes) {
   for (const int step : {1, n - 1}) {
     const int to = (me + step) % n, from = (me - step + n) % n;
     for (const std::int64_t size : {bytes, std::int64_t{1}}) {
-      buffers.push_back(pattern(me, to, size));
-      tickets.push_back(link.send(to, buffers.back()));
-      buffers.emplace_back(static_cast<std::size_t>(size));
-      tickets.push_back(link.receive(from, buffers.back()));
+      buffers.emplace_back(memory, pattern(me, to, size));
+      tickets.push_back(link.send(to, buffers.back().out()));
+      buffers.emplace_back(memory, size);
+      tickets.push_back(link.receive(from, buffers.back().in()));
       expected.push_back({buffers.size() - 1, from, me});
     }
   }
@@ -67,32 +71,61 @@ void check_messages(Link& link, std::int64_t bytes) {
 
 }  // namespace
 
-void check_link(Link& link, std::int64_t bytes) {
-  const int n = link.size(), me = link.rank();
-  check_messages(link, bytes);
-
-  std::vector<Bytes> to, from(static_cast<std::size_t>(n));
-  for (int rank = 0; rank < n; ++rank) {
-    to.push_back(pattern(me, rank, share(bytes, me, rank, n)));
-    from[static_cast<std::size_t>(rank)].resize(
-        static_cast<std::size_t>(share(bytes, rank, me, n)));
+CheckBuffer::CheckBuffer(const CheckMemory& memory, std::int64_t bytes)
+    : memory_(memory), bytes_(bytes) {
+  if (memory.kind == MemoryKind::kDevice) {
+    LS_CHECK(memory.device != nullptr);
+    on_device_ = memory.device->allocate(std::max<std::int64_t>(bytes, 1), "messages of a check");
+    data_ = on_device_->data();
+  } else {
+    host_.resize(static_cast<std::size_t>(bytes));
+    data_ = host_.data();
   }
-  link.all_to_all(std::vector<SendBuffer>(to.begin(), to.end()),
-                  std::vector<ReceiveBuffer>(from.begin(), from.end()));
+}
+
+CheckBuffer::CheckBuffer(const CheckMemory& memory, const Bytes& content)
+    : CheckBuffer(memory, std::ssize(content)) {
+  if (on_device_ != nullptr)
+    memory_.device->copy_from_host(data_, content.data(), bytes_);
+  else
+    std::ranges::copy(content, host_.begin());
+}
+
+Bytes CheckBuffer::read() const {
+  if (on_device_ == nullptr) return host_;
+  Bytes all(static_cast<std::size_t>(bytes_));
+  memory_.device->copy_to_host(all.data(), data_, bytes_);
+  return all;
+}
+
+void check_link(Link& link, std::int64_t bytes, const CheckMemory& memory) {
+  const int n = link.size(), me = link.rank();
+  check_messages(link, bytes, memory);
+
+  std::deque<CheckBuffer> to, from;
+  std::vector<SendBuffer> sends;
+  std::vector<ReceiveBuffer> receives;
+  for (int rank = 0; rank < n; ++rank) {
+    sends.push_back(to.emplace_back(memory, pattern(me, rank, share(bytes, me, rank, n))).out());
+    receives.push_back(from.emplace_back(memory, share(bytes, rank, me, n)).in());
+  }
+  link.all_to_all(sends, receives);
   for (int rank = 0; rank < n; ++rank)
     expect(link, from[static_cast<std::size_t>(rank)], rank, me, "all_to_all");
 
+  std::deque<CheckBuffer> gathered;
+  receives.clear();
   for (int rank = 0; rank < n; ++rank)
-    from[static_cast<std::size_t>(rank)].assign(
-        static_cast<std::size_t>(share(bytes, rank, rank, n)), std::byte{});
-  const Bytes mine = pattern(me, n, share(bytes, me, me, n));
-  link.all_gather(mine, std::vector<ReceiveBuffer>(from.begin(), from.end()));
+    receives.push_back(gathered.emplace_back(memory, share(bytes, rank, rank, n)).in());
+  const CheckBuffer mine(memory, pattern(me, n, share(bytes, me, me, n)));
+  link.all_gather(mine.out(), receives);
   for (int rank = 0; rank < n; ++rank)
-    expect(link, from[static_cast<std::size_t>(rank)], rank, n, "all_gather");
+    expect(link, gathered[static_cast<std::size_t>(rank)], rank, n, "all_gather");
 
   const int root = static_cast<int>(bytes % n);
-  Bytes value = me == root ? pattern(root, n, bytes) : Bytes(static_cast<std::size_t>(bytes));
-  link.broadcast(root, value);
+  CheckBuffer value =
+      me == root ? CheckBuffer(memory, pattern(root, n, bytes)) : CheckBuffer(memory, bytes);
+  link.broadcast(root, value.in());
   expect(link, value, root, n, "broadcast");
   link.barrier();
 }

@@ -139,6 +139,21 @@ int MessageLink::asked_to_stop() const {
   return std::max(stop_, others_stop_);
 }
 
+void MessageLink::waits_elsewhere(int rank) {
+  const std::lock_guard lock(mutex_);
+  waits_elsewhere_ = rank;
+}
+
+bool MessageLink::failed() const {
+  const std::lock_guard lock(mutex_);
+  return failure_ != nullptr;
+}
+
+void MessageLink::throw_if_failed() const {
+  const std::lock_guard lock(mutex_);
+  throw_failure();
+}
+
 bool MessageLink::fail(const std::string& message, int status) noexcept {
   try {
     std::unique_lock lock(mutex_);

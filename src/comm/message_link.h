@@ -61,6 +61,13 @@ class MessageLink final : public Link {
   void ask_to_stop(int number);
   // The largest number that any rank was asked to stop by, as far as this one has heard; 0: none.
   int asked_to_stop() const;
+  // For links that move bytes by other means and leave it to this one to watch the ranks (NCCL).
+  // This rank waits for `rank` there; -1: no more. Beats say so where it does not wait here. Any
+  // thread may call these.
+  void waits_elsewhere(int rank);
+  bool failed() const;
+  // Throws what any call would.
+  void throw_if_failed() const;
   // This rank has failed: `message` and the exit `status` go to all others, whose calls throw
   // RankFailed. Returns whether this rank is to tell the user: of several that fail, one tells.
   // Never throws.
@@ -109,7 +116,7 @@ class MessageLink final : public Link {
   std::uint64_t withdrawing_ = 0;  // a ticket that the owner is asked to take back
   bool withdrawn_ = false;         // its answer
   std::int64_t progress_ = 0;
-  int waits_for_ = -1;
+  int waits_for_ = -1, waits_elsewhere_ = -1;
   int stop_ = 0, others_stop_ = 0;  // numbers to stop by: this rank's, and those heard of
   ByteCounters counters_;
   std::exception_ptr failure_;

@@ -269,7 +269,7 @@ void MessageLink::watch(Wire& wire) {
   {
     const std::lock_guard lock(mutex_);
     stop = stop_;
-    waits_for = waits_for_;
+    waits_for = waits_for_ >= 0 ? waits_for_ : waits_elsewhere_;
     progress = progress_;
     if (closing_ && waits_for < 0) waits_for = peers_->first_present();
     if (failure_ != nullptr) waits_for = -1;

@@ -21,6 +21,7 @@ class SubLink final : public Link {
   bool done(Ticket ticket) override { return whole_.done(ticket); }
   void wait(Ticket ticket) override { whole_.wait(ticket); }
   bool withdraw(Ticket ticket) override { return whole_.withdraw(ticket); }
+  void wait_on_stream(Ticket ticket) override { whole_.wait_on_stream(ticket); }
   void abandon() noexcept override { whole_.abandon(); }
   ByteCounters counters() const override { return whole_.counters(); }  // of all groups
 

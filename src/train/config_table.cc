@@ -367,6 +367,11 @@ const std::vector<ConfigKey>& table() {
        "Into how many stages the layers are cut. Each is a process of its own, and chunks flow "
        "through them.",
        LS_FIELD(parallel.pipeline), between(1, 4096)},
+      {"parallel", "link", Type::kChoice,
+       "How tensors go from process to process. nccl: from GPU to GPU. mpi: through host memory. "
+       "auto: nccl where every process has a GPU of its own and NCCL can be opened by all, else "
+       "mpi.",
+       LS_FIELD(parallel.link), one_of({"auto", "nccl", "mpi"})},
       {"parallel", "timeout", Type::kNumber,
        "Seconds without progress after which a process is given up, and all end.",
        LS_FIELD(parallel.timeout), between(1, 1e6)},

@@ -63,8 +63,10 @@ std::vector<RunRanks::Run> RunRanks::runs_of(const RunPlan& plan) {
   return runs;
 }
 
-RunRanks::RunRanks(const RunPlan& plan, Device& device, comm::MessageLink* link)
+RunRanks::RunRanks(const RunPlan& plan, Device& device, comm::MessageLink* link,
+                   comm::Link* tensors)
     : link_(link),
+      tensors_(tensors != nullptr ? tensors : link),
       place_(plan.place),
       groups_(plan.numerics.data_groups),
       batch_(plan.config.training.batch) {
@@ -78,9 +80,9 @@ RunRanks::RunRanks(const RunPlan& plan, Device& device, comm::MessageLink* link)
       stages.push_back(static_cast<int>(place_.shard * place_.stages + s));
     for (std::int64_t s = 0; s < place_.shards; ++s)
       same_stage.push_back(static_cast<int>(s * place_.stages + place_.stage));
-    if (place_.stages > 1) stages_.emplace(*link, stages);
-    if (place_.shards > 1) same_stage_.emplace(*link, same_stage);
-    reported_ = link->counters();
+    if (place_.stages > 1) stages_.emplace(*tensors_, stages);
+    if (place_.shards > 1) same_stage_.emplace(*tensors_, same_stage);
+    reported_ = tensors_->counters();
   }
   if (groups_ > 1)
     sums_ = std::make_unique<GroupSums>(device, plan.part.parameters, groups_, same_stage());
@@ -165,7 +167,7 @@ void RunRanks::share_results(StepReport& report, const std::vector<Group>& group
     std::int64_t bytes_sent = 0;
     double seconds_waiting = 0;
   };
-  const comm::ByteCounters now = link_->counters(), before = std::exchange(reported_, now);
+  const comm::ByteCounters now = tensors_->counters(), before = std::exchange(reported_, now);
   const std::vector<Mine> all =
       comm::gather<Mine>(*link_, {report, now.tensors_sent() - before.tensors_sent(),
                                   now.seconds_waited - before.seconds_waited});

@@ -28,8 +28,10 @@ namespace longstride {
 
 class RunRanks {
  public:
-  // The plan is complete. The link is null for one process; both must outlive this.
-  RunRanks(const RunPlan& plan, Device& device, comm::MessageLink* link);
+  // The plan is complete. The link is null for one process; both must outlive this. `tensors`: the
+  // link that tensors take, over the former; null: the same.
+  RunRanks(const RunPlan& plan, Device& device, comm::MessageLink* link,
+           comm::Link* tensors = nullptr);
 
   bool several() const { return link_ != nullptr; }
   bool is_first() const { return !several() || link_->rank() == 0; }
@@ -116,6 +118,7 @@ class RunRanks {
   int agreed(int signal);
 
   comm::MessageLink* link_;
+  comm::Link* tensors_;  // counts the bytes of both
   RankPlace place_;
   std::int64_t groups_, batch_;
   std::optional<comm::SubLink> stages_, same_stage_;  // absent: of one

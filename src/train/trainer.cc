@@ -35,10 +35,11 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-Trainer::Trainer(RunPlan plan, Device& device, RunSinks sinks, comm::MessageLink* link)
+Trainer::Trainer(RunPlan plan, Device& device, RunSinks sinks, comm::MessageLink* link,
+                 comm::Link* tensors)
     : plan_(std::move(plan)),
       engine_(device, plan_.part.config, plan_.part.parameters),
-      ranks_(plan_, device, link),
+      ranks_(plan_, device, link, tensors),
       sinks_(std::move(sinks)),
       saves_(plan_.model.config, plan_.model.side_files,
              plan_.model.adapter ? &*plan_.model.adapter : nullptr) {

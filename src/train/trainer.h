@@ -31,8 +31,10 @@ class Trainer {
   // Allocates, loads or initializes the weights, and restores the checkpoint that the plan resumes.
   // Without one, an output directory that holds checkpoints is refused. The sinks are notified of
   // the phases of the start, and then of the run.
-  // `link`: to the other processes, if there are any, which do the same; it must outlive this.
-  Trainer(RunPlan plan, Device& device, RunSinks sinks = {}, comm::MessageLink* link = nullptr);
+  // `link`: to the other processes, if there are any, which do the same. `tensors`: the link that
+  // tensors take, if it is another. Both must outlive this.
+  Trainer(RunPlan plan, Device& device, RunSinks sinks = {}, comm::MessageLink* link = nullptr,
+          comm::Link* tensors = nullptr);
   // Adds a sink for the run alone, which may depend on where the run begins.
   void add_sink(RunSink& sink) { sinks_.push_back(&sink); }
 

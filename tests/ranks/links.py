@@ -50,6 +50,17 @@ def no_plugin(program):
            text)
 
 
+def no_gpu_for_nccl(program):
+    """Where there is none; on a machine with GPUs the ranks share one, or NCCL runs."""
+    environment = {"CUDA_VISIBLE_DEVICES": ""}
+    status, text = Run([[program, "bench", "link", "--link", "nccl"]] * 2, environment).end(10)
+    expect(status == 2 and len(told(text)) == 1 and re.search(r"rank 0 on \S+: NCCL is asked for, .*has no GPU", text),
+           f"status {status}", text)
+    done = subprocess.run([program, "bench", "link", "--link", "nccl"], capture_output=True, text=True, timeout=LIMIT,
+                          check=False, env=os.environ | environment)
+    expect(done.returncode == 2 and "has no GPU" in done.stderr, f"status {done.returncode}", done.stderr)
+
+
 def one_process_only(program):
     status, text = Run([[program, "bench", "kernels", "--filter", "embedding"]] * 3).end(10)
     expect(status == 2 and len(told(text)) == 1 and "3 processes of longstride bench kernels" in text,
@@ -60,7 +71,7 @@ def alone(program):
     done = subprocess.run([program, "bench", "link"], capture_output=True, text=True, timeout=LIMIT, check=False)
     expect(done.returncode == 2 and "hint: mpirun -np 2" in done.stderr, f"status {done.returncode}", done.stderr)
     needed = subprocess.run(["readelf", "-d", program], capture_output=True, text=True, check=True).stdout
-    expect("libmpi" not in needed, "the program is linked with MPI", needed)
+    expect("libmpi" not in needed and "libnccl" not in needed, "the program is linked with MPI or NCCL", needed)
 
 
 def killed(program, chance):
@@ -115,6 +126,7 @@ def waiting_takes_no_core(program):
 def cases(program, kills, chance):
     return [("without a launcher", lambda: alone(program)), ("no plugin", lambda: no_plugin(program)),
             *((f"right bytes, {n} ranks", lambda n=n: right_bytes(program, n)) for n in (2, 3, 4)),
+            ("no GPU for NCCL", lambda: no_gpu_for_nccl(program)),
             ("a command of one process", lambda: one_process_only(program)),
             ("unequal options", lambda: unequal_options(program)),
             ("error of rank 0", lambda: error_of_rank_0(program)),
