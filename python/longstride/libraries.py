@@ -6,7 +6,7 @@ import importlib.util
 import os
 
 VARIABLE = "LONGSTRIDE_CUDA_LIBRARIES"
-WANTED = ("libcublasLt.so.*", "libcudnn.so.*", "libnvrtc.so.*", "libcupti.so.*")
+WANTED = ("libcublasLt.so.*", "libcudnn.so.*", "libnvrtc.so.*", "libcupti.so.*", "libnccl.so.*")
 
 
 def folders() -> list[str]:
