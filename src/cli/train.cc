@@ -155,10 +155,11 @@ int train_as(const Options& options, const TrainConfig& config, comm::MessageLin
   std::optional<Tracer> tracer;
   if (!options.trace.empty()) tracer.emplace(options.trace);
   const auto begin = std::chrono::steady_clock::now();
-  const RankDevice rank = open_rank_device(config, link);
+  RankDevice rank = open_rank_device(config, link);
   Device& device = *rank.device;
   // Before the plan: NCCL takes memory of its own.
   TensorLink tensors = open_tensor_link(config, rank, link);
+  rank.place.direct = tensors.link != nullptr;
   if (options.ranks > 0) {
     dry_run_on_ranks(config, device, options.ranks, options.config);
     return dry_run_done();

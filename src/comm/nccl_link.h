@@ -69,6 +69,8 @@ class NcclLink final : public Link {
   bool done(Ticket ticket) override;
   void wait(Ticket ticket) override;
   void wait_on_stream(Ticket ticket) override;
+  // Never a message in device memory: NCCL cannot.
+  bool withdraw(Ticket ticket) override;
   void abandon() noexcept override;
   // In device memory if any buffer is; then all are, on all ranks, empty ones apart.
   void all_to_all(std::span<const SendBuffer> to, std::span<const ReceiveBuffer> from) override;

@@ -1,6 +1,7 @@
 #include "train/group_sums.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "ops/elementwise.h"
@@ -38,25 +39,27 @@ std::vector<ParameterSpec> as_f32(std::vector<ParameterSpec> specs) {
 
 GroupSumsBytes GroupSums::bytes_needed(const std::vector<ParameterSpec>& parameters,
                                        std::int64_t groups, std::int64_t processes,
-                                       std::int64_t shard, std::int64_t piece_elements) {
+                                       std::int64_t shard, const Options& options) {
   if (groups == 1) return {};
-  const auto shards = cut_shards(parameters, processes, piece_elements);
-  const std::int64_t piece = piece_bytes(shards);
+  const auto shards = cut_shards(parameters, processes, options.piece_elements);
   GroupSumsBytes bytes;
   if (adds_apart(groups, processes))
     bytes.device += ParameterSet::bytes_needed(
         as_f32(make_shard(parameters, shards[static_cast<std::size_t>(shard)]).specs),
         Holds::kTrainable);
-  if (processes > 1) bytes = {bytes.device + 2 * piece, 2 * 2 * (processes - 1) * piece};
+  if (processes == 1) return bytes;
+  const std::int64_t piece = piece_bytes(shards), others = 2 * (processes - 1);
+  bytes.device += (1 + (options.direct ? others : 1)) * piece;
+  if (!options.direct) bytes.host = 2 * others * piece;
   return bytes;
 }
 
 GroupSums::GroupSums(Device& device, const std::vector<ParameterSpec>& parameters,
-                     std::int64_t groups, comm::Link* link, std::int64_t piece_elements)
-    : device_(device), link_(link) {
+                     std::int64_t groups, comm::Link* link, const Options& options)
+    : device_(device), link_(link), direct_(options.direct) {
   const std::int64_t processes = link == nullptr ? 1 : link->size();
   LS_CHECK(groups > 1 && groups % processes == 0, "{} groups for {} processes", groups, processes);
-  shards_ = cut_shards(parameters, processes, piece_elements);
+  shards_ = cut_shards(parameters, processes, options.piece_elements);
   if (link != nullptr) rank_ = static_cast<std::size_t>(link->rank());
   shard_ = make_shard(parameters, shards_[rank_]);
   if (adds_apart(groups, processes))
@@ -64,12 +67,19 @@ GroupSums::GroupSums(Device& device, const std::vector<ParameterSpec>& parameter
                                            Holds::kTrainable);
   if (link == nullptr) return;
   scratch_bytes_ = piece_bytes(shards_);
-  scratch_ = device.allocate(2 * scratch_bytes_, "gradients of other groups");
+  scratch_ = device.allocate((1 + (direct_ ? 2 * (processes - 1) : 1)) * scratch_bytes_,
+                             "gradients of other groups");
+  std::byte* next = scratch_->data() + scratch_bytes_;
   for (Slot& slot : slots_) {
     slot.leaving.resize(static_cast<std::size_t>(processes));
     slot.coming.resize(static_cast<std::size_t>(processes));
+    slot.arrived.resize(static_cast<std::size_t>(processes), next);
     for (std::size_t r = 0; r < slot.coming.size(); ++r) {
       if (r == rank_) continue;
+      if (direct_) {
+        slot.arrived[r] = std::exchange(next, next + scratch_bytes_);
+        continue;
+      }
       slot.leaving[r].resize(static_cast<std::size_t>(scratch_bytes_));
       slot.coming[r].resize(static_cast<std::size_t>(scratch_bytes_));
     }
@@ -103,8 +113,24 @@ View GroupSums::sum_of(const ParameterSet& gradients, std::int64_t parameter) co
 }
 
 void GroupSums::settle(Slot& slot) {
-  for (const comm::Ticket ticket : slot.tickets) link_->wait(ticket);
+  for (const comm::Ticket ticket : slot.tickets)
+    if (direct_)
+      link_->wait_on_stream(ticket);
+    else
+      link_->wait(ticket);
   slot.tickets.clear();
+}
+
+comm::Ticket GroupSums::send(int to, const View& part, std::vector<std::byte>& by) {
+  if (direct_) return link_->send(to, {part.data(), part.bytes(), comm::MemoryKind::kDevice});
+  device_.copy_to_host(by.data(), part.data(), part.bytes());
+  return link_->send(to, {by.data(), part.bytes()});
+}
+
+comm::Ticket GroupSums::receive(int from, std::int64_t bytes, std::byte* direct,
+                                std::vector<std::byte>& by) {
+  if (direct_) return link_->receive(from, {direct, bytes, comm::MemoryKind::kDevice});
+  return link_->receive(from, {by.data(), bytes});
 }
 
 template <class Post, class Use>
@@ -141,24 +167,23 @@ void GroupSums::post_gradients(const ParameterSet& gradients, std::int64_t at, S
     if (r == rank_) continue;
     const int other = static_cast<int>(r);
     if (at < std::ssize(pieces()))
-      slot.tickets.push_back(link_->receive(
-          other, {slot.coming[r].data(),
-                  piece_of(gradients, pieces()[static_cast<std::size_t>(at)]).bytes()}));
-    if (at >= std::ssize(shards_[r])) continue;
-    const View theirs = piece_of(gradients, shards_[r][static_cast<std::size_t>(at)]);
-    device_.copy_to_host(slot.leaving[r].data(), theirs.data(), theirs.bytes());
-    slot.tickets.push_back(link_->send(other, {slot.leaving[r].data(), theirs.bytes()}));
+      slot.tickets.push_back(
+          receive(other, piece_of(gradients, pieces()[static_cast<std::size_t>(at)]).bytes(),
+                  slot.arrived[r], slot.coming[r]));
+    if (at < std::ssize(shards_[r]))
+      slot.tickets.push_back(send(
+          other, piece_of(gradients, shards_[r][static_cast<std::size_t>(at)]), slot.leaving[r]));
   }
 }
 
 void GroupSums::add_gradients(ParameterSet& gradients, std::int64_t at, bool begins, Slot& slot) {
   if (at >= std::ssize(pieces())) return;
   const ParameterPiece& piece = pieces()[static_cast<std::size_t>(at)];
-  const View mine = piece_of(gradients, piece), sum = sum_piece(piece),
-             arrived(scratch_->data() + scratch_bytes_, DType::kF32, {piece.elements});
+  const View mine = piece_of(gradients, piece), sum = sum_piece(piece);
   for (std::size_t r = 0; r < shards_.size(); ++r) {
-    const View& one = r == rank_ ? mine : arrived;
-    if (r != rank_) device_.copy_from_host(arrived.data(), slot.coming[r].data(), arrived.bytes());
+    const View one = r == rank_ ? mine : View(slot.arrived[r], DType::kF32, {piece.elements});
+    if (r != rank_ && !direct_)
+      device_.copy_from_host(one.data(), slot.coming[r].data(), one.bytes());
     if (begins && r == 0)
       ops::convert(device_.stream(), {one, sum});
     else
@@ -174,26 +199,22 @@ void GroupSums::share_weights(ParameterSet& weights) {
 }
 
 void GroupSums::post_weights(const ParameterSet& weights, std::int64_t at, Slot& slot) {
-  // One copy for all who get it.
-  std::vector<std::byte>& bytes = slot.leaving[rank_ == 0 ? 1 : 0];
-  const bool sends = at < std::ssize(pieces());
-  View mine;
-  if (sends) {
-    mine = piece_of(weights, pieces()[static_cast<std::size_t>(at)]);
-    device_.copy_to_host(bytes.data(), mine.data(), mine.bytes());
-  }
   for (std::size_t r = 0; r < shards_.size(); ++r) {
     if (r == rank_) continue;
     const int other = static_cast<int>(r);
-    if (at < std::ssize(shards_[r]))
-      slot.tickets.push_back(link_->receive(
-          other, {slot.coming[r].data(),
-                  piece_of(weights, shards_[r][static_cast<std::size_t>(at)]).bytes()}));
-    if (sends) slot.tickets.push_back(link_->send(other, {bytes.data(), mine.bytes()}));
+    if (at < std::ssize(shards_[r])) {
+      const View theirs = piece_of(weights, shards_[r][static_cast<std::size_t>(at)]);
+      slot.tickets.push_back(
+          receive(other, theirs.bytes(), static_cast<std::byte*>(theirs.data()), slot.coming[r]));
+    }
+    if (at < std::ssize(pieces()))
+      slot.tickets.push_back(
+          send(other, piece_of(weights, pieces()[static_cast<std::size_t>(at)]), slot.leaving[r]));
   }
 }
 
 void GroupSums::take_weights(ParameterSet& weights, std::int64_t at, Slot& slot) {
+  if (direct_) return;  // they are in place
   for (std::size_t r = 0; r < shards_.size(); ++r) {
     if (r == rank_ || at >= std::ssize(shards_[r])) continue;
     const View theirs = piece_of(weights, shards_[r][static_cast<std::size_t>(at)]);

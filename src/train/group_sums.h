@@ -29,20 +29,25 @@ struct GroupSumsBytes {
   std::int64_t device = 0, host = 0;
 };
 
+struct GroupSumsOptions {
+  bool direct = false;  // the link moves device memory: nothing goes through the host
+  std::int64_t piece_elements = kPieceElements;
+};
+
 class GroupSums {
  public:
+  using Options = GroupSumsOptions;
   // At least two groups, a multiple of the processes. `link`: between these, null for one. Device
   // and link must outlive it.
   GroupSums(Device& device, const std::vector<ParameterSpec>& parameters, std::int64_t groups,
-            comm::Link* link, std::int64_t piece_elements = kPieceElements);
+            comm::Link* link, const Options& options = {});
   ~GroupSums();
   GroupSums(const GroupSums&) = delete;
   GroupSums& operator=(const GroupSums&) = delete;
   // What the constructor allocates.
   static GroupSumsBytes bytes_needed(const std::vector<ParameterSpec>& parameters,
                                      std::int64_t groups, std::int64_t processes,
-                                     std::int64_t shard,
-                                     std::int64_t piece_elements = kPieceElements);
+                                     std::int64_t shard, const Options& options = {});
 
   // Of this process's shard.
   const std::vector<ParameterPiece>& pieces() const { return shards_[rank_]; }
@@ -56,7 +61,8 @@ class GroupSums {
  private:
   // Pieces at the same place of all shards, under way to those who need them.
   struct Slot {
-    std::vector<std::vector<std::byte>> leaving, coming;  // by rank
+    std::vector<std::vector<std::byte>> leaving, coming;  // by rank, in host memory
+    std::vector<std::byte*> arrived;                      // by rank, on the device, if direct
     std::vector<comm::Ticket> tickets;
   };
   static bool adds_apart(std::int64_t groups, std::int64_t processes) { return groups > processes; }
@@ -67,6 +73,9 @@ class GroupSums {
   void post_weights(const ParameterSet& weights, std::int64_t at, Slot& slot);
   void take_weights(ParameterSet& weights, std::int64_t at, Slot& slot);
   void settle(Slot& slot);
+  // Starts to send a part of a set, by way of `by` unless direct; to receive one of so many bytes.
+  comm::Ticket send(int to, const View& part, std::vector<std::byte>& by);
+  comm::Ticket receive(int from, std::int64_t bytes, std::byte* direct, std::vector<std::byte>& by);
   // Calls post(at, slot) and then use(at, slot) for every place; the next is posted before one is
   // used.
   template <class Post, class Use>
@@ -74,11 +83,12 @@ class GroupSums {
 
   Device& device_;
   comm::Link* link_;
+  bool direct_;
   std::vector<std::vector<ParameterPiece>> shards_;
   std::size_t rank_ = 0;
   StateShard shard_;
   std::unique_ptr<ParameterSet> sums_;  // null if there is one round: then they are in place
-  std::unique_ptr<Memory> scratch_;     // two pieces: a sum, and what has arrived
+  std::unique_ptr<Memory> scratch_;     // pieces: a sum, and what has arrived
   std::int64_t scratch_bytes_ = 0;      // of one
   std::array<Slot, 2> slots_;
 };

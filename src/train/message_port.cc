@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/trace_spans.h"
+#include "train/device_port.h"
 #include "train/staged_port.h"
 
 namespace longstride {
@@ -96,16 +97,17 @@ void MessagePort::take_back(comm::Link& link, comm::Ticket ticket) {
 
 std::unique_ptr<MessagePort> make_message_port(Device& device, comm::Link& link,
                                                std::int64_t most_bytes) {
-  // A link that moves device memory belongs here.
   LS_CHECK(link.moves(comm::MemoryKind::kHost) && link.moves(comm::MemoryKind::kPinned),
            "the link does not move host memory");
   if (device.shares_host_memory()) return std::make_unique<HostPort>(device, link, most_bytes);
+  if (link.moves(comm::MemoryKind::kDevice))
+    return std::make_unique<DevicePort>(device, link, most_bytes);
   return std::make_unique<StagedPort>(device, link, most_bytes);
 }
 
-PortBytes message_port_bytes(const Device& device, std::int64_t most_bytes) {
-  if (!device.shares_host_memory()) return StagedPort::bytes(most_bytes);
-  return {HostPort::host_bytes(most_bytes), 0};
+PortBytes message_port_bytes(const Device& device, std::int64_t most_bytes, bool direct) {
+  if (device.shares_host_memory()) return {HostPort::host_bytes(most_bytes), 0};
+  return direct ? DevicePort::bytes(most_bytes) : StagedPort::bytes(most_bytes);
 }
 
 }  // namespace longstride

@@ -1,9 +1,9 @@
 // MessagePort: the way of a stage's tensors between the device and a link. It has the buffers that
 // tensors wait in, and copies them; what comes when is train/linked_stages.h's to know.
 //
-// Two kinds: where the device is host memory a tensor is copied once; else it is staged through
-// pinned memory beside computing (train/staged_port.h). A link that moves device memory would be a
-// third, which needs neither.
+// Three kinds: where the device is host memory a tensor is copied once; else it is staged through
+// pinned memory beside computing (train/staged_port.h), unless the link moves device memory itself
+// (train/device_port.h).
 //
 // Not thread-safe: the thread that runs the step owns it. Calls throw what the link throws.
 #pragma once
@@ -53,6 +53,7 @@ std::unique_ptr<MessagePort> make_message_port(Device& device, comm::Link& link,
 struct PortBytes {
   std::int64_t host = 0, device = 0;
 };
-PortBytes message_port_bytes(const Device& device, std::int64_t most_bytes);
+// `direct`: the link moves device memory.
+PortBytes message_port_bytes(const Device& device, std::int64_t most_bytes, bool direct = false);
 
 }  // namespace longstride

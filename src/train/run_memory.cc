@@ -249,10 +249,8 @@ void plan_memory(RunPlan& plan, Device& device, const MachineRates& rates, Effor
   const std::int64_t context = plan.config.training.context;
   needs.disk_available = disk_budget(memory) / plan.place.on_host;
   needs.weights = ParameterSet::bytes_needed(parameters);
-  needs.gradients = ParameterSet::gradient_bytes_needed(parameters) +
-                    GroupSums::bytes_needed(parameters, plan.numerics.data_groups,
-                                            plan.place.shards, plan.place.shard)
-                        .device;
+  needs.gradients =
+      ParameterSet::gradient_bytes_needed(parameters) + RunRanks::group_sums_bytes(plan).device;
   const PortBytes messages = RunRanks::message_memory(plan, device);
   needs.messages = messages.host;
   needs.messages_device = messages.device;

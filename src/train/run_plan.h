@@ -74,6 +74,7 @@ struct RankPlace {
   std::int64_t stages = 1, stage = 0;
   std::int64_t shards = 1, shard = 0;       // processes with the same stage (train/group_sums.h)
   std::int64_t on_host = 1, on_device = 1;  // processes that share this one's memory
+  bool direct = false;                      // messages go between the devices themselves
   bool several() const { return stages * shards > 1; }
   // The stages of a pipeline are neighbours.
   std::int64_t rank() const { return shard * stages + stage; }

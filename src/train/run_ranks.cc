@@ -24,16 +24,19 @@ std::int64_t message_bytes(const RunPlan& plan) {
 
 }  // namespace
 
+GroupSumsBytes RunRanks::group_sums_bytes(const RunPlan& plan) {
+  return GroupSums::bytes_needed(plan.part.parameters, plan.numerics.data_groups, plan.place.shards,
+                                 plan.place.shard, {.direct = plan.place.direct});
+}
+
 PortBytes RunRanks::message_memory(const RunPlan& plan, const Device& device) {
   PortBytes bytes;
   if (plan.place.stages > 1) {
-    bytes = message_port_bytes(device, message_bytes(plan));
+    bytes = message_port_bytes(device, message_bytes(plan), plan.place.direct);
     bytes.host += TiedStages::host_bytes(plan.part.parameters);
   }
   // What they take of the device counts as gradients.
-  bytes.host += GroupSums::bytes_needed(plan.part.parameters, plan.numerics.data_groups,
-                                        plan.place.shards, plan.place.shard)
-                    .host;
+  bytes.host += group_sums_bytes(plan).host;
   return bytes;
 }
 
@@ -85,7 +88,8 @@ RunRanks::RunRanks(const RunPlan& plan, Device& device, comm::MessageLink* link,
     reported_ = tensors_->counters();
   }
   if (groups_ > 1)
-    sums_ = std::make_unique<GroupSums>(device, plan.part.parameters, groups_, same_stage());
+    sums_ = std::make_unique<GroupSums>(device, plan.part.parameters, groups_, same_stage(),
+                                        GroupSumsOptions{.direct = place_.direct});
   if (!stages_) return;
   runs_ = runs_of(plan);
   neighbours_ = std::make_unique<LinkedStages>(device, *stages_, message_bytes(plan));

@@ -98,7 +98,9 @@ class RunRanks {
   // All ranks throw for the same reason: one of them tells it.
   [[noreturn]] void throw_together(const Error& error) const;
 
-  // Memory that messages between the stages of a plan take.
+  // Memory that the groups of a batch take.
+  static GroupSumsBytes group_sums_bytes(const RunPlan& plan);
+  // Memory that messages take: between stages, and of groups in host memory.
   static PortBytes message_memory(const RunPlan& plan, const Device& device);
 
  private:
