@@ -15,7 +15,7 @@ std::string kernel_libraries() {
   LS_CUDA(cudaRuntimeGetVersion(&runtime));
   return fmt::format(
       "CUDA {}.{}, cuBLASLt {}, cuDNN {}, attention in segments of {} ({}) "
-      "from multiples of {}, odd chunks filled up",
+      "from multiples of {}, odd chunks filled up, page scores by columns",
       runtime / 1000, runtime % 1000 / 10, cublasLtGetVersion(), cudnn_version(), kSegmentTokens,
       kExactBackwardSegmentTokens, kEvenTokens);
 }

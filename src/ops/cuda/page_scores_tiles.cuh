@@ -54,11 +54,13 @@ struct QueryRows {
         C(w.C),
         reciprocal(w.reciprocal) {}
 
-  __device__ __forceinline__ const bf16* at(int row) const {
-    const int query = per_query == 1
-                          ? row
+  __device__ __forceinline__ int query_of(int row) const {
+    return per_query == 1 ? row
                           : static_cast<int>(__umulhi(static_cast<std::uint32_t>(row), reciprocal));
-    return q + query * query_stride + (row - query * per_query) * C;
+  }
+  __device__ __forceinline__ int head_of(int row) const { return row - query_of(row) * per_query; }
+  __device__ __forceinline__ const bf16* at(int row) const {
+    return q + query_of(row) * query_stride + head_of(row) * C;
   }
 };
 

@@ -1,153 +1,64 @@
-// Page scores by products of warpgroups. Rows of q stay in shared memory in the first pass and
-// means in the second, and the other operand streams through. One warpgroup copies tiles; the
-// others take each as soon as it is there and give it back, without waiting for one another: a warp
-// that starts products is held up until the unit has taken them, so they overlap with the
-// exponentials of other warps only.
-#include "ops/cuda/page_scores_lanes.cuh"
-#include "ops/cuda/warpgroup_unit.cuh"
+// Page scores by products of warpgroups (page_scores_queue.cuh says how they share the work). Rows
+// of q are rows of the products in both passes and means are columns. In the first pass rows of q
+// stay in shared memory and means stream through it; in the second means stay, each warpgroup has
+// its own, and q streams.
+#include "ops/cuda/page_scores_queue.cuh"
 
 namespace longstride::ops::cuda {
 namespace {
 
-constexpr int kTile = 128;  // rows that stream
-constexpr int kStages = 4;  // tiles in shared memory
+constexpr int kTile = 128;  // columns of a product
+
+template <int kHeadSize, int kMeans>
+struct GroupSumTiles : QueueLayout<4, PanelTile<kHeadSize, 4 * kWarpgroupRows>::kBytes,
+                                   PanelTile<kHeadSize, kTile>> {
+  static constexpr int kS = kMeans, kOwnRows = 4 * kWarpgroupRows, kTilePages = kTile / kS;
+  using Own = PanelTile<kHeadSize, kOwnRows>;
+};
 
 template <int kHeadSize, int kMeans, int kGroupCount>
-struct GroupTiles {
-  static constexpr int kC = kHeadSize, kS = kMeans;
-  // Warpgroups that compute, and one that copies.
-  static constexpr int kGroups = kGroupCount, kWarps = kGroups * 4,
-                       kThreads = kWarps * 32 + kWarpgroupThreads;
-  static constexpr int kOwnRows = kGroups * kWarpgroupRows;  // rows of a block that stay
-  static constexpr int kPages = kOwnRows / kS;               // of a block of the second pass
-  using Own = PanelTile<kC, kOwnRows>;
-  using Streamed = PanelTile<kC, kTile>;
-  // Shared memory: own rows, stages of rows that stream, in the second pass as many of stats, and
-  // two barriers of each stage.
-  static constexpr int kStreamed = Own::kBytes, kStats = kStreamed + kStages * Streamed::kBytes,
-                       kStatsBytes = kTile * 8, kBarriers = kStats + kStages * kStatsBytes,
-                       kBytes = kBarriers + kStages * 16;
+struct GroupWeightTiles
+    : QueueLayout<kGroupCount, kGroupCount * PanelTile<kHeadSize, kTile>::kBytes,
+                  PanelTile<kHeadSize, kWarpgroupRows>> {
+  static constexpr int kS = kMeans, kGroupPages = kTile / kS, kPages = kGroupCount * kGroupPages;
+  using Own = PanelTile<kHeadSize, kTile>;  // of a warpgroup
 };
 
 #ifdef LS_WARPGROUPS
 
-constexpr int kHalf = kTile / 2;
-
-// Tiles that four warps fill and kWarps others read, in order. All methods are called by whole
-// warps.
-template <class Tiles>
-class TileQueue {
- public:
-  __device__ __forceinline__ explicit TileQueue(std::uint32_t shared)
-      : barriers_(shared + Tiles::kBarriers) {}
-  // Before anything else, by all warps.
-  __device__ __forceinline__ void prepare() const {
-    if (threadIdx.x < kStages) {
-      shared_barrier_init(full(static_cast<int>(threadIdx.x)), 4);
-      shared_barrier_init(empty(static_cast<int>(threadIdx.x)), Tiles::kWarps);
-    }
-    __syncthreads();
-  }
-
-  // The warps that fill: wait until tile `i` may be overwritten; then end_tile after its copies.
-  __device__ __forceinline__ void begin_tile(int i) const {
-    if (i >= kStages) shared_barrier_wait(empty(i % kStages), i / kStages - 1);
-  }
-  // Tile i is under way; shows the one before.
-  __device__ __forceinline__ void end_tile(int i) const {
-    end_copies();
-    wait_for_copies_but<1>();
-    if (i > 0) show(i - 1);
-  }
-  __device__ __forceinline__ void end_last_tile(int i) const {
-    wait_for_copies();
-    show(i);
-  }
-
-  // The others: wait until it is there; give it back.
-  __device__ __forceinline__ void take(int i) const {
-    shared_barrier_wait(full(i % kStages), i / kStages);
-  }
-  __device__ __forceinline__ void give_back(int i) const {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) shared_barrier_arrive(empty(i % kStages));
-  }
-
- private:
-  __device__ __forceinline__ std::uint32_t full(int stage) const { return barriers_ + stage * 16; }
-  __device__ __forceinline__ std::uint32_t empty(int stage) const { return full(stage) + 8; }
-  __device__ __forceinline__ void show(int i) const {
-    show_to_unit();
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) shared_barrier_arrive(full(i % kStages));
-  }
-
-  std::uint32_t barriers_;
-};
-
-// Registers of the warpgroup that copies go to those that compute: 640 threads begin with 96 each.
-template <class Tiles>
-__device__ __forceinline__ void give_registers() {
-  if constexpr (Tiles::kGroups == 4) shrink_registers<32>();
-}
-template <class Tiles>
-__device__ __forceinline__ void take_registers() {
-  if constexpr (Tiles::kGroups == 4) grow_registers<112>();
-}
-
-// The rows that this warp has begun to copy are there, and those of its warpgroup's other warps.
-__device__ __forceinline__ void wait_for_own_rows(int warp) {
-  wait_for_copies();
-  show_to_unit();
-  warpgroup_barrier(warp);
-}
-
-// A row of the second pass' means, of a warp's 16: rows g and g + 8 of the products are in one
-// lane; with four means, two lanes have two each.
-template <int kS>
-struct MeanOfRow {
-  int page, s;
-  __device__ __forceinline__ explicit MeanOfRow(int r)
-      : page(kS == 1   ? r
-             : kS == 2 ? r % 8
-                       : r % 8 / 2),
-        s(kS == 1   ? 0
-          : kS == 2 ? r / 8
-                    : r % 2 + r / 8 * 2) {}
-};
-
-// Adds the weights of half a tile to sums of rows g and g + 8; with several means the first is the
-// page's. `stats` are those of this lane's first two columns.
-template <int kS>
-__device__ __forceinline__ void add_weights(const float (&s)[8][4], const std::byte* stats,
-                                            float scale_log2, int lane, float (&sum)[2]) {
+// Calls f(i, score of row g, of row g + 8) for the pages i of a lane's columns in half a tile.
+template <int kS, class F>
+__device__ __forceinline__ void for_lane_pages(const float (&s)[8][4], const F& f) {
 #pragma unroll
-  for (int n = 0; n < 8; ++n) {
-    // (reference, 1 / sum) of rows 2t and 2t + 1 of q.
-    const float4 pair = *reinterpret_cast<const float4*>(stats + n * 64);
-    const auto add = [&](float& to, float score, float reference, float inverse) {
-      to = fmaf(exp2_approximate(fmaf(score, scale_log2, -reference)), inverse, to);
-    };
-    if constexpr (kS == 1) {
+  for (int i = 0; i < 16 / kS; ++i) {
+    float best[2];
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        add(sum[half], s[n][2 * half], pair.x, pair.y);
-        add(sum[half], s[n][2 * half + 1], pair.z, pair.w);
-      }
-    } else {
-      const float best[2] = {fmaxf(s[n][0], s[n][2]), fmaxf(s[n][1], s[n][3])};
-      if constexpr (kS == 2) {
-        add(sum[0], best[0], pair.x, pair.y);
-        add(sum[0], best[1], pair.z, pair.w);
-      } else {
-        // Of the two lanes that share a page, each takes one of the columns.
-        const bool odd = lane / 4 % 2 != 0;
-        const float other = __shfl_xor_sync(0xffffffffu, odd ? best[0] : best[1], 4);
-        add(sum[0], fmaxf(odd ? best[1] : best[0], other), odd ? pair.z : pair.x,
-            odd ? pair.w : pair.y);
-      }
+    for (int half = 0; half < 2; ++half) {
+      best[half] = s[i * kS / 2][2 * half + i * kS % 2];
+#pragma unroll
+      for (int j = i * kS + 1; j < (i + 1) * kS; ++j)
+        best[half] = fmaxf(best[half], s[j / 2][2 * half + j % 2]);
     }
+    f(i, best[0], best[1]);
   }
+}
+
+// Adds the pages of a whole tile with the references as they are: false, and nothing is added, if
+// that gives a large sum. So the largest score is looked for in few tiles only.
+template <int kS>
+__device__ __forceinline__ bool add_with_references(float scale_log2, const TileProducts& s,
+                                                    LaneSums<1, kS>& sums) {
+  float sum[2] = {sums.sum[0][0], sums.sum[0][1]};
+  const auto add = [&](int, float first, float second) {
+    sum[0] += exp2_approximate(fmaf(first, scale_log2, -sums.reference[0][0]));
+    sum[1] += exp2_approximate(fmaf(second, scale_log2, -sums.reference[0][1]));
+  };
+  for_lane_pages<kS>(s.first, add);
+  for_lane_pages<kS>(s.second, add);
+  if (__any_sync(0xffffffffu, fmaxf(sum[0], sum[1]) > 0x1p60f)) return false;
+  sums.sum[0][0] = sum[0];
+  sums.sum[0][1] = sum[1];
+  return true;
 }
 
 #endif
@@ -155,38 +66,23 @@ __device__ __forceinline__ void add_weights(const float (&s)[8][4], const std::b
 // Blocks with the same means are adjacent.
 template <class Tiles>
 __global__ void __launch_bounds__(Tiles::kThreads, 1)
-    sums_kernel([[maybe_unused]] const __grid_constant__ PageScoresWork w) {
+    group_sums_kernel([[maybe_unused]] const __grid_constant__ PageScoresWork w) {
 #ifdef LS_WARPGROUPS
-  constexpr int kS = Tiles::kS, kTilePages = kTile / kS;
+  constexpr int kS = Tiles::kS, kTilePages = Tiles::kTilePages;
   const int blocks = (w.R + Tiles::kOwnRows - 1) / Tiles::kOwnRows;
   const int kv_head = static_cast<int>(blockIdx.x) / blocks % w.K,
             split = static_cast<int>(blockIdx.x) / blocks / w.K;
   const int begin = split * w.split_pages, end = min(begin + w.split_pages, w.N);
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int own_row = static_cast<int>(blockIdx.x) % blocks * Tiles::kOwnRows + warp * 16;
-
-  const std::uint32_t shared = shared_address(dynamic_shared()),
-                      streamed = shared + Tiles::kStreamed, own = shared + warp * 16 * 128,
-                      group_rows = shared + warp / 4 * kWarpgroupRows * 128;
-  const auto load = [&](int page, int stage) {
-    copy_score_rows<typename Tiles::Streamed, kTile, kWarpgroupThreads>(
-        streamed + stage * Tiles::Streamed::kBytes,
-        static_cast<int>(threadIdx.x) % kWarpgroupThreads, w.C, [&](int c) {
-          const MeanColumn<kS> column(c);
-          const bool present = page + column.page < end;
-          return SourceRow{mean_at<kS>(w, kv_head, present ? page + column.page : 0, column.s),
-                           present};
-        });
-  };
-
+  const int warp = own_warp(), lane = static_cast<int>(threadIdx.x) % 32;
+  const std::uint32_t shared = shared_address(dynamic_shared());
   const TileQueue<Tiles> tiles(shared);
   tiles.prepare();
   if (warp >= Tiles::kWarps) {
     give_registers<Tiles>();
-    int i = 0;
+    unsigned i = 0;
     for (int page = begin; page < end; page += kTilePages, ++i) {
       tiles.begin_tile(i);
-      load(page, i % kStages);
+      copy_mean_tile<typename Tiles::Streamed, kTile, kS>(w, kv_head, page, end, tiles.tile(i));
       tiles.end_tile(i);
     }
     if (i > 0) tiles.end_last_tile(i - 1);
@@ -194,23 +90,30 @@ __global__ void __launch_bounds__(Tiles::kThreads, 1)
   }
   take_registers<Tiles>();
 
+  const int own_row = static_cast<int>(blockIdx.x) % blocks * Tiles::kOwnRows + warp * 16;
   const QueryRows rows(w, kv_head);
-  copy_score_rows<typename Tiles::Own, 16, 32>(own, lane, w.C, [&](int row) {
+  copy_score_rows<typename Tiles::Own, 16, 32>(shared + warp * 16 * 128, lane, w.C, [&](int row) {
     const bool present = own_row + row < w.R;
     return SourceRow{rows.at(present ? own_row + row : 0), present};
   });
   wait_for_own_rows(warp);
   LaneSums<1, kS> sums;
   TileProducts products;
-  for (int page = begin, i = 0; page < end; page += kTilePages, ++i) {
+  const Turns<Tiles> turns(warp / 4);
+  turns.begin();
+  unsigned i = 0;
+  for (int page = begin; page < end; page += kTilePages, ++i) {
     tiles.take(i);
+    turns.take();
     start_products<typename Tiles::Own, typename Tiles::Streamed>(
-        group_rows, streamed + i % kStages * Tiles::Streamed::kBytes, products);
+        shared + warp / 4 * kWarpgroupRows * 128, tiles.tile(i), products);
+    turns.pass(page + kTilePages >= end);
     wait_for_products(products);
     tiles.give_back(i);
+    if (page + kTilePages <= end && add_with_references(w.scale_log2, products, sums)) continue;
     using Block = float[1][8][4];  // of one block of rows
     sums.add(w.scale_log2, end - page, reinterpret_cast<const Block&>(products.first));
-    sums.add(w.scale_log2, end - page - kHalf / kS,
+    sums.add(w.scale_log2, end - page - kTilePages / 2,
              reinterpret_cast<const Block&>(products.second));
   }
 #pragma unroll
@@ -219,58 +122,29 @@ __global__ void __launch_bounds__(Tiles::kThreads, 1)
 #endif
 }
 
-// Blocks with the same rows of q are adjacent.
+// Blocks with the same rows of q are adjacent. A lane sums the weights of its columns' pages over
+// rows g and g + 8 of all products; lanes and warps meet at the end.
 template <class Tiles>
 __global__ void __launch_bounds__(Tiles::kThreads, 1)
-    weights_kernel([[maybe_unused]] const __grid_constant__ PageScoresWork w) {
+    group_weights_kernel([[maybe_unused]] const __grid_constant__ PageScoresWork w) {
 #ifdef LS_WARPGROUPS
-  constexpr int kS = Tiles::kS, kWarpPages = 16 / kS;
+  constexpr int kS = Tiles::kS, kRows = kWarpgroupRows, kLanePages = 32 / kS;
   const int page_blocks = (w.N + Tiles::kPages - 1) / Tiles::kPages;
   const int query_page = static_cast<int>(blockIdx.x) / page_blocks;
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int own_page =
-      static_cast<int>(blockIdx.x) % page_blocks * Tiles::kPages + warp * kWarpPages;
   const int first_row = query_page * w.page_rows, end_row = min(first_row + w.page_rows, w.R);
-
+  const int warp = own_warp(), lane = static_cast<int>(threadIdx.x) % 32;
   std::byte* const memory = dynamic_shared();
-  const std::uint32_t shared = shared_address(memory), streamed = shared + Tiles::kStreamed,
-                      own = shared + warp * 16 * 128,
-                      group_rows = shared + warp / 4 * kWarpgroupRows * 128;
-  const auto load_means = [&](int kv_head) {
-    copy_score_rows<typename Tiles::Own, 16, 32>(own, lane, w.C, [&](int row) {
-      const MeanOfRow<kS> mean(row);
-      const bool present = own_page + mean.page < w.N;
-      return SourceRow{mean_at<kS>(w, kv_head, present ? own_page + mean.page : 0, mean.s),
-                       present};
-    });
-  };
-  const auto load_queries = [&](int kv_head, int first, int stage) {
-    const QueryRows rows(w, kv_head);
-    const int thread = static_cast<int>(threadIdx.x) % kWarpgroupThreads;
-    copy_score_rows<typename Tiles::Streamed, kTile, kWarpgroupThreads>(
-        streamed + stage * Tiles::Streamed::kBytes, thread, w.C, [&](int row) {
-          const bool present = first + row < end_row;
-          return SourceRow{rows.at(present ? first + row : first), present};
-        });
-    copy_stats<kTile>(w, kv_head, first, end_row, thread,
-                      shared + Tiles::kStats + stage * Tiles::kStatsBytes);
-  };
-  const auto stats_of = [&](int stage, int half) {
-    return memory + Tiles::kStats + stage * Tiles::kStatsBytes + half * kHalf * 8 + lane % 4 * 16;
-  };
-
-  const float scale = w.scale_log2 * static_cast<float>(w.power);
-  float sum[2] = {};
-  TileProducts products;
+  const std::uint32_t shared = shared_address(memory);
   const TileQueue<Tiles> tiles(shared);
   tiles.prepare();
   if (warp >= Tiles::kWarps) {
     give_registers<Tiles>();
-    int i = 0;
+    const QueryTiles<typename Tiles::Streamed, kRows> queries(w);
+    unsigned i = 0;
     for (int kv_head = 0; kv_head < w.K; ++kv_head)
-      for (int row = first_row; row < end_row; row += kTile, ++i) {
+      for (int row = first_row; row < end_row; row += kRows, ++i) {
         tiles.begin_tile(i);
-        load_queries(kv_head, row, i % kStages);
+        queries.copy(w, kv_head, row, end_row, tiles.tile(i));
         tiles.end_tile(i);
       }
     if (i > 0) tiles.end_last_tile(i - 1);
@@ -278,33 +152,71 @@ __global__ void __launch_bounds__(Tiles::kThreads, 1)
   }
   take_registers<Tiles>();
 
+  const int group = warp / 4,
+            own_page = static_cast<int>(blockIdx.x) % page_blocks * Tiles::kPages +
+                       group * Tiles::kGroupPages;
+  const std::uint32_t own = shared + group * Tiles::Own::kBytes;
+  const auto load_means = [&](int kv_head) {
+    copy_mean_tile<typename Tiles::Own, kTile, kS>(w, kv_head, own_page, w.N, own);
+  };
+  const float scale = w.scale_log2 * static_cast<float>(w.power);
+  float sum[kLanePages] = {};
+  TileProducts products;
+  const Turns<Tiles> turns(group);
   load_means(0);
-  for (int kv_head = 0, i = 0; kv_head < w.K; ++kv_head) {
+  turns.begin();
+  unsigned tile = 0;
+  for (int kv_head = 0; kv_head < w.K; ++kv_head) {
     wait_for_own_rows(warp);
-    for (int row = first_row; row < end_row; row += kTile, ++i) {
-      const int stage = i % kStages;
-      tiles.take(i);
-      start_products<typename Tiles::Own, typename Tiles::Streamed>(
-          group_rows, streamed + stage * Tiles::Streamed::kBytes, products);
+    const float2* const stats = w.stats + std::int64_t{kv_head} * w.R;
+    for (int row = first_row; row < end_row; row += kRows, ++tile) {
+      // Rows that are not there have no weight. Products hide the latency of these loads.
+      const int g = row + warp % 4 * 16 + lane / 4;
+      const float2 none = {0.0f, 0.0f}, first = g < end_row ? stats[g] : none,
+                   second = g + 8 < end_row ? stats[g + 8] : none;
+      const bool last_row = row + kRows >= end_row, last = last_row && kv_head + 1 == w.K;
+      tiles.take(tile);
+      turns.take();
+      start_products<typename Tiles::Streamed, typename Tiles::Own>(tiles.tile(tile), own,
+                                                                    products);
+      turns.pass(last);
       wait_for_products(products);
-      if (row + kTile >= end_row && kv_head + 1 < w.K) {
+      tiles.give_back(tile);
+      if (last_row && !last) {
         warpgroup_barrier(warp);  // none of its warps reads the means any more
         load_means(kv_head + 1);
       }
-      add_weights<kS>(products.first, stats_of(stage, 0), scale, lane, sum);
-      add_weights<kS>(products.second, stats_of(stage, 1), scale, lane, sum);
-      tiles.give_back(i);
+      const auto add = [&](int from, const float(&s)[8][4]) {
+        for_lane_pages<kS>(s, [&](int page, float of_first, float of_second) {
+          float& to = sum[from + page];
+          to = fmaf(exp2_approximate(fmaf(of_first, scale, -first.x)), first.y, to);
+          to = fmaf(exp2_approximate(fmaf(of_second, scale, -second.x)), second.y, to);
+        });
+      };
+      add(0, products.first);
+      add(kLanePages / 2, products.second);
     }
   }
 
-  const auto store = [&](int page, float total) {
-    total = lanes_sum<4>(total);
-    if constexpr (kS == 4) total += __shfl_xor_sync(0xffffffffu, total, 4);
-    if (lane % 4 == 0 && (kS < 4 || lane % 8 == 0) && page < w.N)
-      w.scores_QN[query_page * w.scores_stride + page] = total;
-  };
-  store(own_page + (kS < 4 ? lane / 4 : lane / 8), sum[0]);
-  if constexpr (kS == 1) store(own_page + 8 + lane / 4, sum[1]);
+  // [warp of the group][page], where the means were.
+  float* const totals = reinterpret_cast<float*>(memory + group * Tiles::Own::kBytes);
+  warpgroup_barrier(warp);
+#pragma unroll
+  for (int i = 0; i < kLanePages; ++i) {
+#pragma unroll
+    for (int offset = 4; offset < 32; offset *= 2)
+      sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], offset);
+    const int page = kS == 1 ? i / 2 * 8 + 2 * lane + i % 2 : i * 4 + lane;
+    if (lane < 4) totals[warp % 4 * kTile + page] = sum[i];
+  }
+  warpgroup_barrier(warp);
+  const int page = static_cast<int>(threadIdx.x) % kWarpgroupThreads;
+  if (page < Tiles::kGroupPages && own_page + page < w.N) {
+    float total = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) total += totals[i * kTile + page];
+    w.scores_QN[query_page * w.scores_stride + own_page + page] = total;
+  }
 #endif
 }
 
@@ -316,16 +228,52 @@ void launch(Kernel kernel, std::int64_t blocks, cudaStream_t stream, const PageS
   LS_CUDA_LAUNCHED();
 }
 
+// Multiprocessors of most GPUs that run these kernels. A number of its own, so that bits are the
+// same on others.
+constexpr std::int64_t kProcessors = 132;
+
+std::int64_t rounds(std::int64_t blocks) { return ceil_div(blocks, kProcessors); }
+
+// The cut of the pages that ends first: a block takes as long to begin as for 1.5 tiles.
 template <class Tiles>
+void choose_group_splits(PageScoresWork& w) {
+  const std::int64_t tiles = ceil_div(w.N, Tiles::kTilePages),
+                     blocks = ceil_div(w.R, Tiles::kOwnRows) * w.K;
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (std::int64_t splits = 1; splits <= std::min(tiles, kMaxPageSplits); ++splits) {
+    const std::int64_t split_tiles = ceil_div(tiles, splits), cut = ceil_div(tiles, split_tiles),
+                       time = rounds(blocks * cut) * (2 * split_tiles + 3);
+    if (time >= least) continue;
+    least = time;
+    w.splits = static_cast<int>(cut);
+    w.split_pages = static_cast<int>(split_tiles * Tiles::kTilePages);
+  }
+}
+
+template <class Tiles>
+void launch_sums(cudaStream_t stream, PageScoresWork& w) {
+  choose_group_splits<Tiles>(w);
+  launch<Tiles>(group_sums_kernel<Tiles>, ceil_div(w.R, Tiles::kOwnRows) * w.K * w.splits, stream,
+                w);
+  merge_page_sums(stream, w);
+}
+
+template <int kC, int kS>
 void launch_weights(cudaStream_t stream, const PageScoresWork& w) {
-  launch<Tiles>(weights_kernel<Tiles>, ceil_div(w.R, w.page_rows) * ceil_div(w.N, Tiles::kPages),
-                stream, w);
+  using Large = GroupWeightTiles<kC, kS, 4>;
+  using Small = GroupWeightTiles<kC, kS, 2>;
+  const auto blocks = [&](int pages) { return ceil_div(w.R, w.page_rows) * ceil_div(w.N, pages); };
+  // Few pages: smaller blocks, which take some 5/9 of the time; the bits are the same.
+  if (rounds(blocks(Large::kPages)) * 9 <= rounds(blocks(Small::kPages)) * 5)
+    launch<Large>(group_weights_kernel<Large>, blocks(Large::kPages), stream, w);
+  else
+    launch<Small>(group_weights_kernel<Small>, blocks(Small::kPages), stream, w);
 }
 
 }  // namespace
 
 bool fits_warpgroup_page_scores(DType t, std::int64_t head_size, std::int64_t means) {
-  static const bool runs = runs_warpgroups(sums_kernel<GroupTiles<128, 1, 4>>);
+  static const bool runs = runs_warpgroups(group_sums_kernel<GroupSumTiles<128, 1>>);
   return runs && head_size <= 128 && fits_matrix_page_scores(t, head_size, means);
 }
 
@@ -333,15 +281,8 @@ void warpgroup_page_scores(cudaStream_t stream, PageScoresWork w, int means) {
   dispatch_page_scores(w.C, means, false, [&](auto head_size, auto s, auto) {
     if constexpr (decltype(head_size)::value <= 128) {
       constexpr int kC = decltype(head_size)::value, kS = decltype(s)::value;
-      using Tiles = GroupTiles<kC, kS, 4>;
-      choose_page_splits(w, kTile / kS);
-      launch<Tiles>(sums_kernel<Tiles>, ceil_div(w.R, Tiles::kOwnRows) * w.K * w.splits, stream, w);
-      merge_page_sums(stream, w);
-      // Few pages: smaller blocks, so that there are enough of them.
-      if (w.N * kS >= 2048)
-        launch_weights<Tiles>(stream, w);
-      else
-        launch_weights<GroupTiles<kC, kS, 2>>(stream, w);
+      launch_sums<GroupSumTiles<kC, kS>>(stream, w);
+      launch_weights<kC, kS>(stream, w);
     }
   });
 }
