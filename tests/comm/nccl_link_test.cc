@@ -248,7 +248,7 @@ TEST(NcclLink, RefusesLanesThatItDoesNotHave) {
   // Two pipelines of two stages: both ways in each, and all of a stage with one another.
   const auto grid = pipeline_lanes(2, 2);
   EXPECT_EQ(grid.size(), 4u + 2u * 4u);
-  for (const std::pair<int, int> lane : {std::pair(2, 3), std::pair(3, 1), std::pair(0, 0)})
+  for (const auto& lane : {std::pair(2, 3), std::pair(3, 1), std::pair(0, 0)})
     EXPECT_EQ(std::ranges::count(grid, lane), 1) << lane.first << " to " << lane.second;
   EXPECT_EQ(all_lanes(3).size(), 9u);
 }
