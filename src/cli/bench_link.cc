@@ -155,8 +155,8 @@ int report_nccl(comm::MessageLink& link, const std::vector<std::int64_t>& sizes,
   const std::int64_t used = device->used_bytes();
   comm::NcclLink over_nccl(*probe.library, comm::make_link_streams(*device), link, options);
   if (link.rank() == 0)
-    log_info("NCCL has connected the ranks by {} lanes in {:.1f} s, with {} of the GPU's memory",
-             options.lanes.size(), seconds_since(begin),
+    log_info("NCCL has connected the ranks by {} lane{} in {:.1f} s, with {} of the GPU's memory",
+             options.lanes.size(), options.lanes.size() == 1 ? "" : "s", seconds_since(begin),
              format_bytes(static_cast<double>(device->used_bytes() - used)));
   const int status =
       report(link,
