@@ -1,7 +1,6 @@
 #include "api/record.h"
 
 #include "observe/flops.h"
-#include "observe/process_memory.h"
 
 namespace longstride::api {
 
@@ -17,7 +16,7 @@ StepRecord make_record(const StepReport& report, const RunPlan& plan) {
   static_cast<StepReport&>(record) = report;
   record.time = timestamp();
   record.trainable_parameters = plan.model.trainable_parameters();
-  const RunNeeds& needs = plan.needs;
+  const RunNeeds& needs = plan.worst_needs ? *plan.worst_needs : plan.needs;
   record.bytes = {needs.weights,
                   needs.gradients,
                   needs.optimizer,
@@ -32,7 +31,6 @@ StepRecord make_record(const StepReport& report, const RunPlan& plan) {
   record.host_activations = needs.step.host_activations;
   record.disk_activations = needs.step.disk_activations;
   record.memory_limit = needs.available;
-  record.peak_rss = peak_resident_bytes();
   const SparseFlops sparse{plan.numerics.sparse.budgets, plan.numerics.chunk_tokens,
                            plan.numerics.page_tokens};
   std::optional<double> peak = peak_flops_per_s(plan.numerics.device);

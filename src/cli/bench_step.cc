@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/process_memory.h"
 #include "base/random.h"
 #include "base/sizes.h"
 #include "cli/bench_stage.h"
@@ -17,7 +18,6 @@
 #include "model/fold_adapters.h"
 #include "model/quantize_specs.h"
 #include "observe/activity_summary.h"
-#include "observe/process_memory.h"
 #include "observe/tracer.h"
 #include "tensor/dtype_words.h"
 #include "train/auto_chunk.h"

@@ -17,7 +17,7 @@
 #include "cli/recall_goal.h"
 #include "cli/run_sinks.h"
 #include "cli/suggest.h"
-#include "observe/process_memory.h"
+#include "base/process_memory.h"
 #include "observe/progress_bar.h"
 #include "train/trainer.h"
 

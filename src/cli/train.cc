@@ -44,6 +44,10 @@ struct Options {
   std::string config;      // the file
   std::string title;       // of the trace
 
+  // What all processes must be given alike, beside the configuration.
+  std::string text() const {
+    return fmt::format("{}\n{}\n{}\n{}", dry_run, resume, trace, trace_steps);
+  }
   ResumeChoice resume_choice() const {
     if (resume.empty()) return {};
     return {true, resume == "true" ? "" : resume};
@@ -85,11 +89,20 @@ struct Planning {
   std::optional<double> step_seconds;  // predicted
 };
 
+void add_trace(std::optional<TraceSink>& sink, Trainer& trainer, const Options& options,
+               Device& device, std::optional<Tracer>& tracer) {
+  if (!tracer) return;
+  sink.emplace(*tracer, device, options.title, trainer.completed_steps() + options.trace_steps);
+  trainer.add_sink(*sink);
+}
+
 // What ranks other than the first do: they compute, and tell nobody.
-int run_quietly(RunPlan planned, Device& device, const RunControl& control, comm::MessageLink& link,
-                comm::Link* tensors) {
+int run_quietly(const Options& options, RunPlan planned, Device& device, const RunControl& control,
+                std::optional<Tracer>& tracer, comm::MessageLink& link, comm::Link* tensors) {
   SaveSink saves;
   Trainer trainer(std::move(planned), device, {&saves}, &link, tensors);
+  std::optional<TraceSink> trace;
+  add_trace(trace, trainer, options, device, tracer);
   if (!trainer.run(control)) return stopped(trainer, true);
   return 0;
 }
@@ -102,7 +115,7 @@ int run_training(const Options& options, RunPlan planned, Device& device, const 
   control.stop_signal = StopSignals::received;
   control.leave_unsaved = StopSignals::wants_to_leave;
   if (link != nullptr && link->rank() != 0)
-    return run_quietly(std::move(planned), device, control, *link, tensors);
+    return run_quietly(options, std::move(planned), device, control, tracer, *link, tensors);
   ConsoleSink console;
   SaveSink saves;
   DataScan scan(planned);
@@ -116,10 +129,7 @@ int run_training(const Options& options, RunPlan planned, Device& device, const 
   api::RecordSink records(trainer.plan(), begin_step, console.lines());
   std::optional<TraceSink> trace;
   trainer.add_sink(start_times);
-  if (tracer) {
-    trace.emplace(*tracer, device, options.title, begin_step + options.trace_steps);
-    trainer.add_sink(*trace);
-  }
+  add_trace(trace, trainer, options, device, tracer);
   trainer.add_sink(records);
   PlannedSink planned_and_measured(device, planning.step_seconds, trainer.plan().needs.total());
   trainer.add_sink(planned_and_measured);
@@ -145,17 +155,15 @@ int dry_run_done() {
 }
 
 int train_as(const Options& options, const TrainConfig& config, comm::MessageLink* link) {
-  if (link != nullptr && !options.trace.empty())
-    throw Error("--trace is for one process", "leave it out, or start one process");
   if (link != nullptr && options.ranks > 0)
     throw Error(
         fmt::format("--ranks {} is for a plan without a launcher, and there are {} processes",
                     options.ranks, link->size()),
         "leave it out, or start one process");
   std::optional<Tracer> tracer;
-  if (!options.trace.empty()) tracer.emplace(options.trace);
+  if (!options.trace.empty()) tracer.emplace(options.trace, link);
   const auto begin = std::chrono::steady_clock::now();
-  RankDevice rank = open_rank_device(config, link);
+  RankDevice rank = open_rank_device(config, options.text(), link);
   Device& device = *rank.device;
   // Before the plan: NCCL takes memory of its own.
   TensorLink tensors = open_tensor_link(config, rank, link);

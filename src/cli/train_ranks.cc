@@ -92,13 +92,15 @@ int run_train(const std::function<TrainConfig()>& config, const TrainBody& body)
   });
 }
 
-RankDevice open_rank_device(const TrainConfig& config, comm::MessageLink* link) {
+RankDevice open_rank_device(const TrainConfig& config, const std::string& options,
+                            comm::MessageLink* link) {
   if (link == nullptr) {
     if (config.device.threads > 0) set_thread_count(static_cast<int>(config.device.threads));
     return {make_device(config.device.name), {}};
   }
   // Before anything else is done by all of them.
-  comm::check_same(*link, {LONGSTRIDE_VERSION, config_to_toml(config), config.device.name});
+  comm::check_same(*link,
+                   {LONGSTRIDE_VERSION, config_to_toml(config) + options, config.device.name});
   const int here = link->local_size();
   set_thread_count(config.device.threads > 0 ? static_cast<int>(config.device.threads)
                                              : std::max(1, thread_count() / here));

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "comm/launch.h"
 #include "comm/nccl_link.h"
@@ -23,13 +24,14 @@ int run_train(const std::function<TrainConfig()>& config, const TrainBody& body)
 
 // These do nothing but what one process does if the link is null.
 //
-// Throws Error if version, configuration or devices differ, or the number of processes does not
-// fit. Sets the number of threads, and returns this rank's device.
+// Throws Error if version, configuration, the command's options or devices differ, or the number of
+// processes does not fit. Sets the number of threads, and returns this rank's device.
 struct RankDevice {
   std::unique_ptr<Device> device;
   RankPlace place;
 };
-RankDevice open_rank_device(const TrainConfig& config, comm::MessageLink* link);
+RankDevice open_rank_device(const TrainConfig& config, const std::string& options,
+                            comm::MessageLink* link);
 // The link that tensors take, as parallel.link says; logs which. Throws Error if it cannot be.
 struct TensorLink {
   std::unique_ptr<comm::NcclLibrary> library;

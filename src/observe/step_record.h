@@ -32,12 +32,12 @@ struct StepRecord : StepReport {
   double tflops = 0;          // model FLOPs (observe/flops.h) per second, in 10^12
   std::optional<double> mfu;  // tflops as a share of the device's peak, if known
   std::int64_t trainable_parameters = 0;
+  // Of several processes, these are the worst one's (RunRanks::worst).
   TenantBytes bytes;
   std::int64_t host_optimizer = 0, disk_optimizer = 0;      // offloaded optimizer state
   std::int64_t host_pages = 0, disk_pages = 0;              // capacity for offloaded pages
   std::int64_t host_activations = 0, disk_activations = 0;  // likewise
   std::int64_t memory_limit = 0;                            // device memory for the run; 0: unknown
-  std::int64_t peak_rss = 0;                                // of the process
 };
 
 // Fills tokens_per_s, tflops and mfu from tokens, seconds.total and the model FLOPs of the step.

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/output_file.h"
 #include "base/trace_spans.h"
-#include "observe/trace_file.h"
+#include "observe/rank_trace.h"
 
 namespace longstride {
 namespace {
@@ -17,7 +17,10 @@ void check_place(const std::filesystem::path& file) {
 
 }  // namespace
 
-Tracer::Tracer(std::filesystem::path file) : file_(std::move(file)) { check_place(file_); }
+Tracer::Tracer(std::filesystem::path file, comm::MessageLink* link)
+    : file_(std::move(file)), link_(link) {
+  if (link == nullptr || link->rank() == 0) check_place(file_);
+}
 
 Tracer::~Tracer() {
   if (running()) trace_spans().stop();
@@ -33,6 +36,7 @@ void Tracer::start(Device& device, const std::string& title) {
         "shows when work was asked for, not when it ran",
         device.name());
   title_ = fmt::format("longstride {} on {}", title, device.name());
+  if (link_ != nullptr) clock_offset_ns_ = measure_clock_offset(*link_);
   trace_spans().start();
   device_ = &device;
 }
@@ -43,13 +47,19 @@ void Tracer::finish() {
   device_ = nullptr;
   Trace trace{title_, trace_spans().stop(), {}};
   if (recorder_ != nullptr) trace.device = std::exchange(recorder_, nullptr)->finish();
-  check_place(file_);  // the run may have created a file there
-  write_trace(file_, trace);
+  const auto check = [this] { check_place(file_); };  // the run may have created a file there
+  TraceCounts counts = counts_of(trace);
+  if (link_ != nullptr) {
+    counts = write_rank_traces(*link_, file_, trace, clock_offset_ns_, check);
+  } else {
+    check();
+    write_trace(file_, trace);
+  }
   log_info("trace: {} spans of the host and {} of the device in {}; open it at ui.perfetto.dev",
-           trace.host.spans.size(), trace.device.activities.size(), file_.string());
-  if (trace.host.dropped + trace.device.dropped > 0)
+           counts.spans, counts.activities, file_.string());
+  if (counts.dropped_spans + counts.dropped_activities > 0)
     log_warning("trace: {} spans of the host and {} of the device were dropped, so {} has gaps",
-                trace.host.dropped, trace.device.dropped, file_.string());
+                counts.dropped_spans, counts.dropped_activities, file_.string());
 }
 
 }  // namespace longstride

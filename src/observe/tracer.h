@@ -1,10 +1,12 @@
 // Tracer: records activity on the host and on the device, and writes it as a trace.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
 
+#include "comm/message_link.h"
 #include "device/device.h"
 
 namespace longstride {
@@ -14,8 +16,9 @@ namespace longstride {
 class Tracer {
  public:
   // Throws Error if the file could not be written, or exists and is not a trace. Does not start
-  // recording.
-  explicit Tracer(std::filesystem::path file);
+  // recording. `link`: to the other ranks of a run, whose rows are in the same file. All of them
+  // call start and finish then, and rank 0 alone writes. It must outlive this.
+  explicit Tracer(std::filesystem::path file, comm::MessageLink* link = nullptr);
   Tracer(const Tracer&) = delete;
   Tracer& operator=(const Tracer&) = delete;
   // Discards an unfinished recording.
@@ -31,6 +34,8 @@ class Tracer {
 
  private:
   std::filesystem::path file_;
+  comm::MessageLink* link_;
+  std::int64_t clock_offset_ns_ = 0;  // to rank 0's
   std::string title_;
   Device* device_ = nullptr;
   std::unique_ptr<ActivityRecorder> recorder_;

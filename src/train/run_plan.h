@@ -104,6 +104,7 @@ struct RunPlan {
   bool evaluates = false;        // sequences are also evaluated, even without eval_samples
   StateOptions state;            // of the optimizer
   RunNeeds needs;
+  std::optional<RunNeeds> worst_needs = {};  // of several processes: those of the worst, if known
 };
 
 // Opens and checks everything the configuration names. Throws Error; a run that does not fit is

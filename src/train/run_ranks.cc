@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/process_memory.h"
 #include "model/tied_head.h"
 
 namespace longstride {
@@ -170,11 +171,13 @@ void RunRanks::share_results(StepReport& report, const std::vector<Group>& group
     StepStatistics statistics;
     std::int64_t bytes_sent = 0;
     double seconds_waiting = 0;
+    std::int64_t peak_rss = 0;
   };
   const comm::ByteCounters now = tensors_->counters(), before = std::exchange(reported_, now);
   const std::vector<Mine> all =
       comm::gather<Mine>(*link_, {report, now.tensors_sent() - before.tensors_sent(),
-                                  now.seconds_waited - before.seconds_waited});
+                                  now.seconds_waited - before.seconds_waited,
+                                  peak_resident_bytes()});
   report.ranks = link_->size();
   report.moved = {};
   report.selection = {};
@@ -189,6 +192,7 @@ void RunRanks::share_results(StepReport& report, const std::vector<Group>& group
     report.selection += one.statistics.selection;
     report.bytes_sent += one.bytes_sent;
     report.seconds_waiting = std::max(report.seconds_waiting, one.seconds_waiting);
+    report.peak_rss = std::max(report.peak_rss, one.peak_rss);
   }
   nonfinite = speaker < 0 ? "" : comm::share_text(*link_, speaker, nonfinite);
   // Lengths of the sequences of all pipelines.
@@ -202,6 +206,21 @@ void RunRanks::share_results(StepReport& report, const std::vector<Group>& group
     lengths.resize(begin + text.size() / sizeof(std::int64_t));
     std::memcpy(lengths.data() + begin, text.data(), text.size());
   }
+}
+
+std::optional<RunNeeds> RunRanks::worst(const RunNeeds& mine) {
+  if (!several()) return std::nullopt;
+  const std::vector<RunNeeds> all = comm::gather(*link_, mine);
+  RunNeeds worst = *std::ranges::max_element(all, {}, &RunNeeds::total);
+  for (const RunNeeds& one : all) {
+    worst.optimizer_host = std::max(worst.optimizer_host, one.optimizer_host);
+    worst.optimizer_disk = std::max(worst.optimizer_disk, one.optimizer_disk);
+    worst.step.host_pages = std::max(worst.step.host_pages, one.step.host_pages);
+    worst.step.disk_pages = std::max(worst.step.disk_pages, one.step.disk_pages);
+    worst.step.host_activations = std::max(worst.step.host_activations, one.step.host_activations);
+    worst.step.disk_activations = std::max(worst.step.disk_activations, one.step.disk_activations);
+  }
+  return worst;
 }
 
 RunRanks::Losses RunRanks::share_losses(const StepRunner& runner, std::int64_t tokens,

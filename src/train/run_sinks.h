@@ -24,7 +24,9 @@ struct StepReport : StepStatistics {
   double epochs = 0;                           // the same in epochs
   bool skipped = false;                        // not finite: the weights were not updated
   std::vector<std::int64_t> document_lengths;  // of all sequences, for the FLOPs of attention
+  std::int64_t peak_rss = 0;                   // resident memory of the process, the most so far
   // Of a run in several processes: tensors that they sent, and the longest that one of them waited.
+  // `peak_rss` is the largest of all.
   std::int64_t ranks = 1, bytes_sent = 0;
   double seconds_waiting = 0;
 };

@@ -315,7 +315,7 @@ SequenceResult StepRunner::run_tasks(const SequenceInput& input, double scale,
   take_times();  // resets the times
   PhaseClock clock(device_.stream());
   TaskTimes times(schedule, options.stage, input.task_seconds);
-  StepTrace trace(device_.stream());
+  StepTrace trace(device_.stream(), options.stage.receives);
   const StepWork work(config_, numerics_, layout, plan_.trained);
   const double all_work = on_progress ? work.flops(schedule) : 1.0;
   double done = 0;

@@ -54,8 +54,9 @@ void StepTrace::enter(const Episode& episode) {
 }
 
 TraceSpan StepTrace::task(const Task& task) const {
+  const bool receives = receives_ && task.kind == TaskKind::kEmbed && task.output;
   return {track_,
-          {.what = name_of(task.kind, kind_ == EpisodeKind::kRecompute),
+          {.what = receives ? "receive" : name_of(task.kind, kind_ == EpisodeKind::kRecompute),
            .chunk = task.chunk,
            .layer = task.layer}};
 }

@@ -19,7 +19,9 @@ inline TraceTrack compute_track(const Stream& stream) {
 // Traces one sequence. Not thread-safe: the thread that runs the step owns it.
 class StepTrace {
  public:
-  explicit StepTrace(const Stream& stream) : track_(compute_track(stream)) {}
+  // `receives`: the stage gets its chunks from another.
+  explicit StepTrace(const Stream& stream, bool receives = false)
+      : track_(compute_track(stream)), receives_(receives) {}
 
   // Begins an episode, which lasts until the next one or wait().
   void enter(const Episode& episode);
@@ -30,6 +32,7 @@ class StepTrace {
 
  private:
   TraceTrack track_;
+  bool receives_;
   std::optional<EpisodeKind> kind_;
   // Destroyed in the reverse order.
   std::optional<TraceSpan> phase_, chunk_;

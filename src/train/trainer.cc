@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/process_memory.h"
 #include "model/model_digest.h"
 #include "tensor/stochastic_round.h"
 #include "train/learning_rate.h"
@@ -52,6 +53,8 @@ Trainer::Trainer(RunPlan plan, Device& device, RunSinks sinks, comm::MessageLink
     if (plan_.resume && plan_.resume->named) set_aside_later_saves(root, *plan_.resume);
     remove_unfinished_saves(root);
   }
+
+  plan_.worst_needs = ranks_.worst(plan_.needs);
 
   state_.seed = static_cast<std::uint64_t>(config.training.seed);
   state_.numerics = plan_.numerics;
@@ -314,6 +317,7 @@ StepReport Trainer::step(const RunControl& control) {
   report.samples = state_.data_position;
   report.epochs = static_cast<double>(state_.data_position) /
                   static_cast<double>(plan_.samples->samples_per_epoch());
+  report.peak_rss = std::max(report.peak_rss, peak_resident_bytes());
   report.seconds.total = seconds_since(start);
   return report;
 }

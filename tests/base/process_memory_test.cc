@@ -1,4 +1,4 @@
-#include "observe/process_memory.h"
+#include "base/process_memory.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
