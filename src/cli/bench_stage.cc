@@ -8,7 +8,6 @@
 #include "model/host_values.h"
 #include "ops/elementwise.h"
 #include "plan/stage_spread.h"
-#include "train/pipeline_outlook.h"
 
 namespace longstride::cli {
 namespace {
@@ -66,7 +65,8 @@ std::unique_ptr<Neighbours> noise_neighbours(const StageParts& parts, Device& de
 
 std::optional<PipelineRun> simulate_equal_stages(const StepPlan& plan, const SequenceLayout& layout,
                                                  const std::vector<double>& task_seconds,
-                                                 std::int64_t stages, std::int64_t token_bytes) {
+                                                 std::int64_t stages, std::int64_t token_bytes,
+                                                 const PipelineLink& link) {
   const Stage& stage = plan.schedule.stage;
   const StepSchedule schedule = make_step_schedule(layout, plan.schedule);
   const auto in_pairs = [](const Episode& e) { return e.kind == EpisodeKind::kWavefront; };
@@ -74,7 +74,7 @@ std::optional<PipelineRun> simulate_equal_stages(const StepPlan& plan, const Seq
     return std::nullopt;
   PipelineInput input{
       .stages = equal_stages(pipeline_tasks(schedule, stage, task_seconds), stage, stages),
-      .link = kHostLink};
+      .link = link};
   for (std::int64_t c = 0; c < layout.chunks(); ++c)
     input.chunk_bytes.push_back(layout.chunk_size(c) * token_bytes);
   return simulate_pipeline(input);

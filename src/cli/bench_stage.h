@@ -24,11 +24,11 @@ StageParts stage_of(const StepBenchOptions& o, const ModelConfig& config,
 std::unique_ptr<Neighbours> noise_neighbours(const StageParts& parts, Device& device,
                                              std::int64_t tokens);
 
-// A pipeline of so many stages that all take as long as this one did, by the seconds of its tasks;
-// messages go through host memory (train/pipeline_outlook.h). Nothing for the first or last stage
-// of a model whose chunks go forward in pairs.
+// A pipeline of so many stages that all take as long as this one did, by the seconds of its tasks.
+// Nothing for the first or last stage of a model whose chunks go forward in pairs.
 std::optional<PipelineRun> simulate_equal_stages(const StepPlan& plan, const SequenceLayout& layout,
                                                  const std::vector<double>& task_seconds,
-                                                 std::int64_t stages, std::int64_t token_bytes);
+                                                 std::int64_t stages, std::int64_t token_bytes,
+                                                 const PipelineLink& link);
 
 }  // namespace longstride::cli

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/sizes.h"
+#include "cli/link_rate.h"
 #include "cli/usage.h"
 #include "model/presets.h"
 
@@ -47,6 +48,7 @@ void add_shape_options(CLI::App& command, const std::shared_ptr<StepBenchOptions
       .add_option("--stage", options->stage,
                   "the stage, from 0; in place of the others it gets random inputs and gradients")
       ->check(CLI::NonNegativeNumber);
+  add_link_rate(command, options->link_rate);
   command
       .add_option("--keep-chunks", options->keep_chunks, "last chunks that keep their activations")
       ->check(CLI::PositiveNumber)
@@ -151,6 +153,8 @@ void check_options(const StepBenchOptions& o) {
                               o.rebuild_feed_forward ? "--rebuild-feed-forward" : "--keep-chunks"),
                   "leave one of them out: the plan says what is kept");
   }
+  if (o.stages == 1 && !o.link_rate.empty())
+    throw Error("--link-rate without --stages", "add --stages 4, for instance");
   if (o.stages > 1 && o.plan == "auto" && (o.chunk.empty() || o.chunk == "auto"))
     throw Error("--stages with --plan auto, and no --chunk",
                 "add --chunk 4096, for instance: all stages have the same");

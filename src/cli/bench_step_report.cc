@@ -8,12 +8,12 @@
 #include "base/sizes.h"
 #include "base/thread_pool.h"
 #include "cli/bench_stage.h"
+#include "cli/link_rate.h"
 #include "observe/flops.h"
 #include "plan/allocator_model.h"
 #include "plan/step_cost.h"
 #include "plan/this_machine.h"
 #include "tensor/dtype_words.h"
-#include "train/pipeline_outlook.h"
 
 namespace longstride::cli {
 namespace {
@@ -134,14 +134,15 @@ std::optional<PipelineRun> simulated(const StepBenchOptions& o, const Engine& en
   layout.tokens = best.context;
   layout.document_starts = best.documents;
   return simulate_equal_stages(plan, layout, best.task_seconds, o.stages,
-                               engine.config().hidden_size * size_of(best.record.compute));
+                               engine.config().hidden_size * size_of(best.record.compute),
+                               link_of(o.link_rate));
 }
 
 void log_simulated(const StepBenchOptions& o, const PipelineRun& run) {
   log_info(
       "simulated: {} stages that all take as long as this one: {:.2f} s, {:.1f}% of it idle; "
       "messages at {:.3g} GB/s",
-      o.stages, run.seconds, 100 * run.idle_share(), kHostLink.bytes_per_s * 1e-9);
+      o.stages, run.seconds, 100 * run.idle_share(), link_of(o.link_rate).bytes_per_s * 1e-9);
 }
 
 void log_figures(const StepBenchOptions& o, Engine& engine, const StepBenchResult& best,
@@ -223,6 +224,8 @@ OrderedJson report_step(const StepBenchOptions& o, Engine& engine, const StepBen
        peak ? OrderedJson(rates.model_tflops * 1e12 / *peak) : OrderedJson()},
       {"seconds", seconds_to_json(best)},
       {"predicted_seconds", predicted_seconds(engine, best)},
+      {"link_bytes_per_s",
+       o.stages == 1 ? OrderedJson() : OrderedJson(link_of(o.link_rate).bytes_per_s)},
       {"simulated_seconds", pipeline ? OrderedJson(pipeline->seconds) : OrderedJson()},
       {"simulated_idle_share", pipeline ? OrderedJson(pipeline->idle_share()) : OrderedJson()},
       {"selection", selection_to_json(best.result.selection)},

@@ -12,6 +12,7 @@
 #include "base/sizes.h"
 #include "cli/commands.h"
 #include "cli/config_words.h"
+#include "cli/link_rate.h"
 #include "cli/output.h"
 #include "cli/plan_report.h"
 #include "cli/ranks_report.h"
@@ -217,11 +218,9 @@ auto shown_of(const Options& o, const Outlooks& outlooks, const auto& context_of
 int plan_on_ranks(const Options& o, TrainConfig config, Target& target) {
   RanksReport report{.model = model_name(o, config),
                      .machine = target.rates,
-                     .link = kHostLink,
+                     .link = link_of(o.link_rate),
                      .price = o.price,
                      .outlooks = {}};
-  if (!o.link_rate.empty())
-    report.link.bytes_per_s = static_cast<double>(parse_size(o.link_rate, "--link-rate"));
   for (const std::int64_t context : contexts_of(o, config, target)) {
     config.training.context = context;
     report.outlooks.push_back(plan_ranks(plan_shapes(config, *target.device), *target.device,
@@ -309,8 +308,7 @@ void add_plan(CLI::App& app, Action& action) {
                    "plan for so many processes, each with such a device: how they are cut into "
                    "stages and data groups, and the simulated step")
       ->check(CLI::Range(1, 4096));
-  command->add_option("--link-rate", o->link_rate,
-                      "bytes a second between two ranks; without it 5 GB");
+  add_link_rate(*command, o->link_rate);
   command->add_option("--gpu-memory", o->gpu_memory, "bytes of the device for everything");
   command->add_option("--host-memory", o->host_memory,
                       "bytes of host memory for what leaves the device");

@@ -123,6 +123,11 @@ TEST(BenchStep, StagesAlone) {
     EXPECT_GT(simulated, busy);
     EXPECT_NEAR((*stage)["simulated_idle_share"].get<double>(), 1 - busy / simulated, 1e-6);
   }
+  // 8 chunks, there and back; the last chunk is shorter.
+  const Json slow = figures({"--stages", "2", "--link-rate", "16K"});
+  EXPECT_EQ(slow["link_bytes_per_s"], 16 << 10);
+  EXPECT_GT(slow["simulated_seconds"].get<double>(), 2 * 500 * 64 * 4 / 16384.0);
+  EXPECT_LT(first["simulated_seconds"].get<double>(), 2 * 500 * 64 * 4 / 16384.0);
 }
 
 TEST(BenchStep, StagesThatDoNotExist) {
@@ -133,6 +138,8 @@ TEST(BenchStep, StagesThatDoNotExist) {
                     {"--stage is 2, but there are 2 stages", "give 0 to 1"}));
   EXPECT_TRUE(ended(bench_step(run, {"--context", "100", "--stage", "1"}), 2,
                     {"--stage without --stages"}));
+  EXPECT_TRUE(ended(bench_step(run, {"--context", "100", "--link-rate", "1G"}), 2,
+                    {"--link-rate without --stages"}));
 }
 
 // The last stage has a copy of the embedding, and the gradient of the head; the first one has room

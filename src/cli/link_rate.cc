@@ -1,0 +1,19 @@
+#include "cli/link_rate.h"
+
+#include "base/sizes.h"
+#include "train/pipeline_outlook.h"
+
+namespace longstride::cli {
+
+CLI::Option* add_link_rate(CLI::App& command, std::string& rate) {
+  return command.add_option("--link-rate", rate,
+                            "bytes a second between two ranks; without it 5 GB");
+}
+
+PipelineLink link_of(const std::string& rate) {
+  PipelineLink link = kHostLink;
+  if (!rate.empty()) link.bytes_per_s = static_cast<double>(parse_size(rate, "--link-rate"));
+  return link;
+}
+
+}  // namespace longstride::cli
