@@ -9,6 +9,7 @@
 #include "api/record_sink.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "base/process_memory.h"
 #include "base/random.h"
 #include "base/sizes.h"
 #include "base/thread_pool.h"
@@ -17,7 +18,6 @@
 #include "cli/recall_goal.h"
 #include "cli/run_sinks.h"
 #include "cli/suggest.h"
-#include "base/process_memory.h"
 #include "observe/progress_bar.h"
 #include "train/trainer.h"
 

@@ -201,9 +201,7 @@ bool NcclLink::done(Ticket ticket) {
   return launch_of(ticket) <= lane.lane->launches() && lane.lane->has_passed(launch_of(ticket));
 }
 
-bool NcclLink::withdraw(Ticket ticket) {
-  return !is_of_nccl(ticket) && beneath_.withdraw(ticket);
-}
+bool NcclLink::withdraw(Ticket ticket) { return !is_of_nccl(ticket) && beneath_.withdraw(ticket); }
 
 void NcclLink::wait(Ticket ticket) {
   if (!is_of_nccl(ticket)) return beneath_.wait(ticket);

@@ -45,6 +45,17 @@ std::string part_name(const char* what, std::int64_t number, std::int64_t layers
   return fmt::format("{}-{:05}-of-{:05}.safetensors", what, number, layers + 2);
 }
 
+OrderedJson error_report(const std::exception_ptr& why) {
+  try {
+    std::rethrow_exception(why);
+  } catch (const Error& e) {
+    return {{"error", e.what()}, {"hint", e.hint()}};
+  } catch (const std::exception& e) {
+    return {{"error", fmt::format("could not be saved: {}", e.what())},
+            {"hint", "earlier saves are untouched; choose another checkpoint.directory"}};
+  }
+}
+
 // What a rank has done, as text for the others. An error is told by `error`.
 OrderedJson report_of(const std::function<void(OrderedJson&)>& work) {
   OrderedJson report = OrderedJson::object();
@@ -52,11 +63,8 @@ OrderedJson report_of(const std::function<void(OrderedJson&)>& work) {
     work(report);
   } catch (const comm::RankFailed&) {
     throw;
-  } catch (const Error& e) {
-    report = {{"error", e.what()}, {"hint", e.hint()}};
-  } catch (const std::exception& e) {
-    report = {{"error", fmt::format("could not be saved: {}", e.what())},
-              {"hint", "earlier saves are untouched; choose another checkpoint.directory"}};
+  } catch (const std::exception&) {
+    report = error_report(std::current_exception());
   }
   return report;
 }
@@ -138,26 +146,31 @@ std::vector<Held> tensors_of(const std::vector<OrderedJson>& reports,
   return all;
 }
 
-// The tensors of all ranks on rank 0. Adapters are small.
+std::vector<std::byte> bytes_of(const TensorsToWrite& tensors, std::int64_t index) {
+  std::vector<std::byte> bytes;
+  tensors.read(index, [&](std::span<const std::byte> piece) {
+    bytes.insert(bytes.end(), piece.begin(), piece.end());
+  });
+  return bytes;
+}
+
+// The tensors of all ranks on rank 0; `mine` are the bytes of this one's. Adapters are small.
 TensorsToWrite collect(comm::MessageLink& link, const std::vector<Held>& all,
-                       const TensorsToWrite& mine) {
-  const auto bytes_of = [&](std::int64_t index) {
-    std::vector<std::byte> bytes;
-    mine.read(index, [&](std::span<const std::byte> piece) {
-      bytes.insert(bytes.end(), piece.begin(), piece.end());
-    });
-    return bytes;
-  };
+                       const std::vector<std::vector<std::byte>>& mine) {
   TensorsToWrite collected;
   std::vector<std::vector<std::byte>> values;
   for (const Held& held : all) {
-    std::vector<std::byte> bytes;
-    if (held.rank == link.rank()) bytes = bytes_of(held.index);
+    const bool has_it = held.rank == link.rank();
     if (link.rank() != 0) {
-      if (held.rank == link.rank()) link.wait(link.start_send(0, bytes, comm::Traffic::kControl));
+      if (has_it)
+        link.wait(link.start_send(0, mine.at(static_cast<std::size_t>(held.index)),
+                                  comm::Traffic::kControl));
       continue;
     }
-    if (held.rank != 0) {
+    std::vector<std::byte> bytes;
+    if (has_it) {
+      bytes = mine.at(static_cast<std::size_t>(held.index));
+    } else {
       bytes.resize(static_cast<std::size_t>(held.bytes()));
       link.wait(link.start_receive(held.rank, bytes, comm::Traffic::kControl));
     }
@@ -170,31 +183,16 @@ TensorsToWrite collect(comm::MessageLink& link, const std::vector<Held>& all,
   return collected;
 }
 
-// The files of this rank's layers.
-void write_own(const fs::path& directory, const CheckpointContents& mine, OrderedJson& report) {
-  const std::int64_t layers = mine.config.layers;
-  const TensorsToWrite &weights = mine.tensors.weights, &state = mine.tensors.state;
-  std::vector<WrittenFile> files;
-  if (mine.adapter == nullptr)
-    for (const auto& [number, indices] : by_file(weights, layers))
-      if (mine.shards == nullptr || mine.shards->writes_weights(number))
-        files.push_back(write_safetensors_part(directory / part_name("model", number, layers),
-                                               weights.tensors, indices, finite_weights(weights)));
-  for (const auto& [number, indices] : by_file(state, layers)) {
-    const auto write = [&, &number = number, &indices = indices] {
-      return write_optimizer_file(directory, part_name("optimizer", number, layers), state,
-                                  indices);
-    };
-    if (mine.shards == nullptr)
-      files.push_back(write());
-    else if (mine.shards->writes(indices))
-      files.push_back(mine.shards->write(indices, write));
-    else
-      mine.shards->send(indices);
-  }
-  add_files(report, files);
-  add_tensors(report,
-              mine.shards == nullptr || mine.shards->lists_weights() ? weights : TensorsToWrite());
+// The same tensors; `on_piece` is called before each piece of them.
+TensorsToWrite watched(const TensorsToWrite& tensors, const std::function<void()>& on_piece) {
+  TensorsToWrite all = tensors;
+  all.read = [&tensors, &on_piece](std::int64_t i, const ByteSink& sink) {
+    tensors.read(i, [&](std::span<const std::byte> piece) {
+      on_piece();
+      sink(piece);
+    });
+  };
+  return all;
 }
 
 // What rank 0 writes when all have written theirs.
@@ -221,39 +219,86 @@ std::vector<WrittenFile> write_common(const fs::path& directory, const Checkpoin
 
 }  // namespace
 
+RankSave::RankSave(comm::MessageLink& link, const fs::path& root, const CheckpointContents& mine,
+                   const std::vector<ParameterSpec>& parameters)
+    : link_(link),
+      mine_(mine),
+      parameters_(parameters),
+      target_(checkpoint_path(root, mine.state.step)) {
+  const OrderedJson begun =
+      OrderedJson::parse(comm::share_text(link, 0, dump_json(report_of([&](OrderedJson& report) {
+                                            if (link.rank() != 0) return;
+                                            make_writable_directory(root);
+                                            writer_.emplace(target_);
+                                            make_state_directory(writer_->path());
+                                            report["path"] = writer_->path().string();
+                                          }))));
+  throw_error(begun);
+  directory_ = begun.at("path").get<std::string>();
+}
+
+void RankSave::write(const std::function<void()>& on_piece) {
+  report_ = report_of([&](OrderedJson& report) {
+    const TensorsToWrite weights = watched(mine_.tensors.weights, on_piece),
+                         state = watched(mine_.tensors.state, on_piece);
+    const std::int64_t layers = mine_.config.layers;
+    ShardedState* shards = mine_.shards;
+    const bool lists_weights = shards == nullptr || shards->lists_weights();
+    std::vector<WrittenFile> files;
+    if (mine_.adapter == nullptr)
+      for (const auto& [number, indices] : by_file(weights, layers)) {
+        if (shards != nullptr && !shards->writes_weights(number)) continue;
+        files.push_back(write_safetensors_part(directory_ / part_name("model", number, layers),
+                                               weights.tensors, indices, finite_weights(weights)));
+      }
+    else if (lists_weights)
+      for (std::int64_t i = 0; i < std::ssize(weights.tensors); ++i)
+        adapters_.push_back(bytes_of(weights, i));
+    for (const auto& [number, indices] : by_file(state, layers)) {
+      const auto write_file = [&, &number = number, &indices = indices] {
+        return write_optimizer_file(directory_, part_name("optimizer", number, layers), state,
+                                    indices);
+      };
+      if (shards == nullptr)
+        files.push_back(write_file());
+      else if (shards->writes(indices))
+        files.push_back(shards->write(indices, write_file));
+      else
+        shards->send(indices);
+    }
+    add_files(report, files);
+    add_tensors(report, lists_weights ? weights : TensorsToWrite());
+  });
+}
+
+void RankSave::fail(const std::exception_ptr& why) { report_ = error_report(why); }
+
+fs::path RankSave::commit() {
+  const std::vector<OrderedJson> reports = gather_reports(link_, report_);
+  const std::vector<Held> all = tensors_of(reports, parameters_);
+  TensorsToWrite collected;
+  if (mine_.adapter != nullptr) collected = collect(link_, all, adapters_);
+  const OrderedJson ended = OrderedJson::parse(
+      comm::share_text(link_, 0, dump_json(report_of([&](OrderedJson&) {
+                         if (link_.rank() != 0) return;
+                         std::vector<WrittenFile> files = files_of(reports);
+                         for (WrittenFile& file :
+                              write_common(directory_, mine_, reports, all, std::move(collected)))
+                           files.push_back(std::move(file));
+                         std::ranges::sort(files, {}, &WrittenFile::name);
+                         write_state_file(directory_, mine_.state, files);
+                         writer_->commit();
+                       }))));
+  throw_error(ended);
+  return target_;
+}
+
 fs::path save_on_ranks(comm::MessageLink& link, const fs::path& root,
                        const CheckpointContents& mine,
                        const std::vector<ParameterSpec>& parameters) {
-  fs::path target = checkpoint_path(root, mine.state.step);
-  const bool first = link.rank() == 0;
-  std::optional<DirectoryWriter> writer;  // of rank 0; removes what is not committed
-  const OrderedJson begun =
-      OrderedJson::parse(comm::share_text(link, 0, dump_json(report_of([&](OrderedJson& report) {
-                                            if (!first) return;
-                                            make_writable_directory(root);
-                                            writer.emplace(target);
-                                            make_state_directory(writer->path());
-                                            report["path"] = writer->path().string();
-                                          }))));
-  throw_error(begun);
-  const fs::path directory = begun.at("path").get<std::string>();
-  const std::vector<OrderedJson> reports = gather_reports(
-      link, report_of([&](OrderedJson& report) { write_own(directory, mine, report); }));
-  const std::vector<Held> all = tensors_of(reports, parameters);
-  TensorsToWrite collected;
-  if (mine.adapter != nullptr) collected = collect(link, all, mine.tensors.weights);
-  const OrderedJson ended = OrderedJson::parse(comm::share_text(
-      link, 0, dump_json(report_of([&](OrderedJson&) {
-        if (!first) return;
-        std::vector<WrittenFile> files = files_of(reports);
-        for (WrittenFile& file : write_common(directory, mine, reports, all, std::move(collected)))
-          files.push_back(std::move(file));
-        std::ranges::sort(files, {}, &WrittenFile::name);
-        write_state_file(directory, mine.state, files);
-        writer->commit();
-      }))));
-  throw_error(ended);
-  return target;
+  RankSave save(link, root, mine, parameters);
+  save.write([&] { link.progressed(); });
+  return save.commit();
 }
 
 }  // namespace longstride

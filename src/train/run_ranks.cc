@@ -174,10 +174,9 @@ void RunRanks::share_results(StepReport& report, const std::vector<Group>& group
     std::int64_t peak_rss = 0;
   };
   const comm::ByteCounters now = tensors_->counters(), before = std::exchange(reported_, now);
-  const std::vector<Mine> all =
-      comm::gather<Mine>(*link_, {report, now.tensors_sent() - before.tensors_sent(),
-                                  now.seconds_waited - before.seconds_waited,
-                                  peak_resident_bytes()});
+  const std::vector<Mine> all = comm::gather<Mine>(
+      *link_, {report, now.tensors_sent() - before.tensors_sent(),
+               now.seconds_waited - before.seconds_waited, peak_resident_bytes()});
   report.ranks = link_->size();
   report.moved = {};
   report.selection = {};

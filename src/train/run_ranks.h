@@ -75,8 +75,8 @@ class RunRanks {
   // Sums over the ranks, and over the groups in their order, in place of this rank's. `groups`: of
   // this process, by round. `nonfinite`: where a loss was not finite.
   void share_results(StepReport& report, const std::vector<Group>& groups, std::string& nonfinite);
-  // Memory of the rank that takes most of its device; of host memory and of the disk, each figure is
-  // the largest of any rank. Nothing in one process.
+  // Memory of the rank that takes most of its device; of host memory and of the disk, each figure
+  // is the largest of any rank. Nothing in one process.
   std::optional<RunNeeds> worst(const RunNeeds& mine);
   // Losses, and which targets were correct, of a sample of so many tokens that the pipeline of that
   // number has evaluated.

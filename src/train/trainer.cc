@@ -12,7 +12,6 @@
 #include "model/model_digest.h"
 #include "tensor/stochastic_round.h"
 #include "train/learning_rate.h"
-#include "train/rank_save.h"
 #include "train/resume_point.h"
 #include "train/run_data.h"
 #include "train/sharded_state.h"
@@ -22,12 +21,13 @@
 namespace longstride {
 namespace {
 
-// Host memory for the copy of a save; a reserve always stays free.
-std::int64_t snapshot_budget(const CheckpointConfig& checkpoint, const Device& device) {
+// Host memory for the copy of a save; a reserve always stays free. Processes of a host share it.
+std::int64_t snapshot_budget(const CheckpointConfig& checkpoint, const Device& device,
+                             std::int64_t on_host) {
   constexpr std::int64_t kReserve = std::int64_t{4} << 30;
   const std::int64_t free = device.available_host_bytes();
   const std::int64_t most = std::max<std::int64_t>(0, free - std::max(kReserve, free / 20));
-  return checkpoint.snapshot ? std::min(*checkpoint.snapshot, most) : most;
+  return (checkpoint.snapshot ? std::min(*checkpoint.snapshot, most) : most) / on_host;
 }
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -42,8 +42,11 @@ Trainer::Trainer(RunPlan plan, Device& device, RunSinks sinks, comm::MessageLink
       engine_(device, plan_.part.config, plan_.part.parameters),
       ranks_(plan_, device, link, tensors),
       sinks_(std::move(sinks)),
-      saves_(plan_.model.config, plan_.model.side_files,
-             plan_.model.adapter ? &*plan_.model.adapter : nullptr) {
+      saves_({.config = plan_.model.config,
+              .side_files = plan_.model.side_files,
+              .adapter = plan_.model.adapter ? &*plan_.model.adapter : nullptr,
+              .parameters = plan_.model.specs},
+             link) {
   const TrainConfig& config = plan_.config;
   const std::filesystem::path& root = config.checkpoint.directory;
   if (ranks_.is_first()) {
@@ -86,21 +89,30 @@ Trainer::Trainer(RunPlan plan, Device& device, RunSinks sinks, comm::MessageLink
 void Trainer::prepare_snapshots() {
   const TrainConfig& config = plan_.config;
   if (config.checkpoint.every == 0 || config.checkpoint.every >= config.training.steps) return;
-  if (ranks_.several()) {
+  // Processes that share a stage send each other parts of their files meanwhile.
+  if (ranks_.same_stage() != nullptr) {
     if (config.checkpoint.snapshot)
       log_warning(
-          "checkpoint.snapshot has no effect in several processes: training waits for saves");
+          "checkpoint.snapshot has no effect where processes share a stage: training waits for "
+          "saves");
     return;
   }
   Device& device = engine_.device();
+  snapshot_plan_ = plan_snapshot(engine_.weights(), engine_.optimizer(),
+                                 snapshot_budget(config.checkpoint, device, plan_.place.on_host));
+  // All save in the background, or none. Nobody allocates before all have seen what is free.
+  if (ranks_.any(!snapshot_plan_)) return snapshot_plan_.reset();
+  std::string problem;
   try {
-    snapshot_plan_ = plan_snapshot(engine_.weights(), engine_.optimizer(),
-                                   snapshot_budget(config.checkpoint, device));
-    if (snapshot_plan_) snapshot_memory_ = SaveSnapshot::allocate(device, *snapshot_plan_);
+    snapshot_memory_ = SaveSnapshot::allocate(device, *snapshot_plan_);
   } catch (const Error& e) {
-    log_warning("training waits for its saves: {}", e.what());
-    snapshot_plan_.reset();
+    problem = e.what();
   }
+  if (!ranks_.any(!problem.empty())) return;
+  log_warning("training waits for its saves: {}",
+              problem.empty() ? "a process has no memory for a copy" : problem);
+  snapshot_plan_.reset();
+  snapshot_memory_.reset();
 }
 
 NumericsRecord Trainer::part_numerics() const {
@@ -110,25 +122,13 @@ NumericsRecord Trainer::part_numerics() const {
 }
 
 SaveOutcome Trainer::save_now() {
-  const SaveJob job = save_job();
-  if (!ranks_.several()) return saves_.save_now(job, engine_.tensors());
-  SaveOutcome outcome{job.state.step, {}, nullptr};
-  try {
-    CheckpointTensors tensors = engine_.tensors();
-    std::optional<ShardedState> shards;
-    if (comm::Link* same_stage = ranks_.same_stage()) {
-      shards.emplace(engine_.weights(), engine_.optimizer(), *same_stage);
-      tensors.state = shards->tensors();
-    }
-    const AdapterConfig* adapter = plan_.model.adapter ? &*plan_.model.adapter : nullptr;
-    outcome.path = save_on_ranks(ranks_.link(), job.root,
-                                 {job.state, plan_.model.config, tensors, plan_.model.side_files,
-                                  adapter, shards ? &*shards : nullptr},
-                                 plan_.model.specs);
-  } catch (const Error&) {
-    outcome.error = std::current_exception();
+  CheckpointTensors tensors = engine_.tensors();
+  std::optional<ShardedState> shards;
+  if (comm::Link* same_stage = ranks_.same_stage()) {
+    shards.emplace(engine_.weights(), engine_.optimizer(), *same_stage);
+    tensors.state = shards->tensors();
   }
-  return outcome;
+  return saves_.save_now(save_job(), tensors, shards ? &*shards : nullptr);
 }
 
 void Trainer::timed(const std::string& what, const std::function<void()>& f) {
@@ -194,7 +194,7 @@ void Trainer::run_steps(const RunControl& control) {
   if (state_.step == 0 && config.eval.every > 0) evaluate(control);
   while (state_.step < config.training.steps) {
     const StepReport report = step(control);
-    settle(saves_.poll());
+    settle(saves_.poll_together());
     tell([&](RunSink& sink) { sink.on_step(report); });
     if (plan_.eval_samples && (state_.step == config.training.steps ||
                                (config.eval.every > 0 && state_.step % config.eval.every == 0)))
@@ -222,13 +222,14 @@ void Trainer::save_on_the_way() {
   tell([](RunSink& sink) { sink.on_saving(true); });
   if (!snapshot_plan_) return settle(save_now());
   std::unique_ptr<SaveSnapshot> snapshot;
+  std::exception_ptr failed;
   try {
     snapshot = std::make_unique<SaveSnapshot>(*snapshot_plan_, snapshot_memory_.get(),
                                               engine_.weights(), engine_.optimizer());
   } catch (const std::exception&) {
-    return settle(SaveOutcome{state_.step, {}, std::current_exception()});
+    failed = std::current_exception();
   }
-  saves_.start(save_job(), std::move(snapshot));
+  saves_.start(save_job(), std::move(snapshot), failed);
 }
 
 void Trainer::save_at_the_end() {

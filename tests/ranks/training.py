@@ -78,6 +78,17 @@ class Folder:
         command = self.command(out, stages, options)
         return Run([[*cut[rank], *command] if cut and rank in cut else command for rank in range(stages * pipelines)])
 
+    def slow_disk(self, ranks):
+        """What is put before the commands of ranks whose saves shall take long."""
+        library = self.at("slow_sync.so")
+        if not os.path.exists(library):
+            source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "slow_sync.c")
+            subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+        return {rank: ["env", f"LD_PRELOAD={library}"] for rank in range(ranks)}
+
+    def is_saving(self, out):
+        return os.path.isdir(self.at(out)) and any(".unfinished-" in name for name in os.listdir(self.at(out)))
+
     def train(self, out, ranks, *options):
         if ranks == 1:
             done = subprocess.run(self.command(out, 1, options), capture_output=True, text=True, timeout=LIMIT,
@@ -142,13 +153,72 @@ def counts_bytes(program):
                    line["seconds_waiting"] > 0, f"metrics: {line}")
 
 
+def worst_rank(program):
+    """Memory in the metrics is that of the rank that takes most: with a large vocabulary it is not the first."""
+    with folder_for(program) as folder:
+        folder.train("out", 3)
+        text = folder.start("plan", 3, ["--dry-run"]).end()[1]
+        line = folder.metrics("out")[-1]
+        parts = [line[f"bytes_{part}"] for part in ("weights", "gradients", "optimizer", "kv_pages", "kv_gradient_pages",
+                                                    "workspace", "other")]
+        expect(line["bytes"] == sum(parts) and parts[0] == 4 * (13 * 1024), f"metrics: {line}", text)
+
+
+def traced(program):
+    """One file with rows of all ranks by one clock, also of a run that is stopped."""
+    with folder_for(program) as folder:
+        path = folder.at("trace.json")
+        folder.train("out", 3, f"--trace={path}")
+        check_trace(path, 3, 2, list(range(8)))
+        more = ["--training.steps=1000", "--trace-steps=1000", f"--trace={path}"]
+        run = folder.start("stopped", 2, more)
+        pids = run.wait_for_ranks()
+        wait_until(run, lambda: "step 3/" in run.text(), "a third step")
+        os.kill(pids[1], signal.SIGUSR1)
+        status, text = run.end()
+        expect(status == 128 + signal.SIGUSR1 and text.count("open it at ui.perfetto.dev") == 1, f"status {status}", text)
+        check_trace(path, 2, 3, list(range(8)), all_steps=False)
+        other = {1: "--trace-steps=3"}
+        unequal = [[*folder.command("out2", 2, [f"--trace={path}"]), *([other[rank]] if rank in other else [])]
+                   for rank in range(2)]
+        expect_refused(*Run(unequal).end(), "rank 1 on .* another configuration")
+
+
+def check_trace(path, ranks, steps, chunks, all_steps=True):
+    with open(path, encoding="utf-8") as file:
+        events = json.load(file)["traceEvents"]
+    names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    expect(sorted(names) == list(range(1, ranks + 1)) and
+           all(re.fullmatch(rf"rank {pid - 1} on \S+", name) for pid, name in names.items()), f"processes: {names}")
+    spans = {}  # by stage and name, in the order of time
+    for event in sorted((event for event in events if event["ph"] == "X"), key=lambda event: event["ts"]):
+        expect(event["ts"] >= 0 and event["dur"] >= 0, f"event: {event}")
+        spans.setdefault((event["pid"] - 1, event["name"]), []).append((event["ts"], event["ts"] + event["dur"]))
+    for stage in range(ranks):
+        found = len(spans.get((stage, "step 1"), []))
+        expect(found == 1 and (stage, f"step {steps}") in spans and
+               (not all_steps or (stage, f"step {steps + 1}") not in spans), f"steps of stage {stage}")
+    for stage in range(ranks - 1):
+        for chunk in chunks:
+            for source, target, sent, received in ((stage, stage + 1, "send", "receive"),
+                                                   (stage + 1, stage, "send gradient", "receive gradient")):
+                sends = spans[source, f"{sent} chunk {chunk}"]
+                receives = spans[target, f"{received} chunk {chunk}"]
+                count = min(len(sends), len(receives))
+                expect(count >= 2 * steps if all_steps else count > 0, f"{sent} chunk {chunk}: {count}")
+                for (begin, _), (_, end) in zip(sends[:count], receives[:count]):
+                    expect(begin < end, f"chunk {chunk} was {sent} at {begin}, and there at {end}")
+
+
 def resumed(program):
     """Any number of ranks goes on from what any other has saved."""
     with folder_for(program) as folder:
         folder.train("one", 1, "--checkpoint.every=1")
         folder.train("out3", 3, "--checkpoint.every=1")
+        folder.train("in_place", 3, "--checkpoint.every=1", "--checkpoint.snapshot=0")
         for step in (1, 2, 3):
             expect_same(folder, "one", "out3", step)
+            expect_same(folder, "one", "in_place", step)
         for ranks in (1, 2, 4):
             shutil.rmtree(folder.at("out3", "step-3"))
             folder.train("out3", ranks, "--resume")
@@ -163,9 +233,27 @@ def adapters_resumed(program):
     with folder_for(program) as folder:
         folder.train("one", 1, *options)
         folder.train("out", 2, *options)
+        folder.train("in_place", 3, "--checkpoint.snapshot=0", *options)
+        for step in (1, 2, 3):
+            expect_same(folder, "one", "out", step)
+            expect_same(folder, "one", "in_place", step)
         shutil.rmtree(folder.at("out", "step-3"))
         folder.train("out", 4, "--resume", *options)
         expect_same(folder, "one", "out")
+
+
+def saved_beside_steps(program):
+    """Where the disk is slow, steps go on during a save."""
+    more = ["--training.steps=60", "--schedule.kind=constant", "--checkpoint.every=20"]
+    with folder_for(program) as folder:
+        status, text = folder.start("out", 3, more, folder.slow_disk(3)).end()
+        expect(status == 0, f"status {status}", text)
+        for step in (20, 40):
+            begun, ended = text.index(f"step {step + 1}/60"), text.index(f"saved {folder.at('out', f'step-{step}')}\n")
+            expect(begun < ended < text.index(f"step {step + 20}/60"), f"step {step} was not saved beside others", text)
+        folder.train("one", 1, *more)
+        for step in (20, 40, 60):
+            expect_same(folder, "one", "out", step)
 
 
 def wait_until(run, condition, what):
@@ -200,19 +288,18 @@ def killed(program, chance):
         stages, pipelines = chance.choice(((2, 1), (3, 1), (4, 1), (1, 2), (2, 2)))
         more.append(f"--parallel.data={pipelines}")
         ranks, delay = stages * pipelines, chance.uniform(0, 1.5)
-        victim = chance.randrange(ranks)
-        run = folder.start("out", stages, more, pipelines=pipelines)
+        victim, in_save = chance.randrange(ranks), chance.random() < 0.5
+        run = folder.start("out", stages, more, folder.slow_disk(ranks) if in_save else None, pipelines)
         pid = run.wait_for_ranks()[victim]
-        if chance.random() < 0.5:  # during a save
-            wait_until(run, lambda: any(name.startswith(".") or "tmp" in name for name in
-                                        (os.listdir(folder.at("out")) if os.path.isdir(folder.at("out")) else [])) or
-                       run.process.poll() is not None, "a save")
-        else:
-            time.sleep(delay)
+        if in_save:
+            wait_until(run, lambda: folder.is_saving("out"), "a save")
+            delay /= 2
+        time.sleep(delay)
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         status, text = run.end(KILLED_SECONDS)
         expect(status != 0 or "saved" in text, f"rank {victim} of {ranks}: status {status}", text)
+        expect(status != 0 or not in_save, f"rank {victim} of {ranks} was killed in a save: status {status}", text)
         # Two may tell, if the rank that decides who does is the one that died.
         expect(len(told(text)) <= 2, f"rank {victim} of {ranks}: told too often", text)
         folder.train("out", chance.choice((1, 2, 3)), "--resume", *more)
@@ -245,8 +332,11 @@ def full_disk(program):
     """Rank 1 cannot write a file of its save: all say so once, and nothing is left."""
     with folder_for(program) as folder:
         cut = {1: ["bash", "-c", 'ulimit -f 4; exec "$@"', "bash"]}
-        status, text = folder.start("out", 2, (), cut).end()
-        expect_refused(status, text, r"error: .*rank 1 on \S+: .*(too large|File size|No space)")
+        reason = r"rank 1 on \S+: .*(too large|File size|No space)"
+        status, text = folder.start("out", 2, ["--checkpoint.every=1"], cut).end()
+        expect_refused(status, text, f"error: .*{reason}")
+        for step in (1, 2):  # on the way
+            expect(len(re.findall(f"warning: step {step} could not be saved: {reason}", text)) == 1, f"step {step}", text)
         left = [name for name in os.listdir(folder.at("out")) if name != "metrics.jsonl" and not name.startswith(".lock")]
         expect(not left, f"left behind: {left}", text)
 
@@ -291,7 +381,10 @@ def cases(program, kills, chance):
     return [("train: refused", lambda: refused(program)),
             *((f"train: {kind}", lambda kind=kind: same_bytes(program, kind)) for kind in KINDS),
             ("train: bytes sent", lambda: counts_bytes(program)),
+            ("train: memory of the worst rank", lambda: worst_rank(program)),
+            ("train: traced", lambda: traced(program)),
             ("train: resumed", lambda: resumed(program)),
+            ("train: saved beside steps", lambda: saved_beside_steps(program)),
             ("train: adapters resumed", lambda: adapters_resumed(program)),
             ("train: USR1 to all", lambda: signalled(program, signal.SIGUSR1, True)),
             ("train: TERM to one rank", lambda: signalled(program, signal.SIGTERM, False)),
