@@ -22,6 +22,7 @@
 #include "train/describe_plan.h"
 #include "train/outlook.h"
 #include "train/output_check.h"
+#include "train/shared_plan.h"
 #include "train/trainer.h"
 
 namespace longstride::cli {
@@ -143,9 +144,13 @@ int run_training(const Options& options, RunPlan planned, Device& device, const 
 // Logs which layers each process has.
 void tell_stages(const RunPlan& plan, comm::MessageLink& link) {
   for (int rank = 0; rank < link.size(); ++rank) {
-    const auto at = static_cast<std::size_t>(rank % plan.place.stages);
-    log_info("rank {} on {}: layers {} to {}", rank, link.host(rank), plan.cuts[at],
-             plan.cuts[at + 1] - 1);
+    const RankPlace place =
+        RankPlace::of_rank(rank, link.size(), plan.place.stages, plan.place.heads);
+    const auto at = static_cast<std::size_t>(place.stage);
+    const HeadShare heads = place.head_share();
+    log_info("rank {} on {}: layers {} to {}{}", rank, link.host(rank), plan.cuts[at],
+             plan.cuts[at + 1] - 1,
+             heads.several() ? fmt::format(", heads {} of {}", heads.rank + 1, heads.ranks) : "");
   }
 }
 
@@ -176,6 +181,7 @@ int train_as(const Options& options, const TrainConfig& config, comm::MessageLin
       config, device,
       find_resume_point_together(config.checkpoint.directory, options.resume_choice(), link),
       rank.place);
+  if (link != nullptr) share_step_plan(plan, *link);
   const MachineRates rates = rates_of_this_machine(device);
   // Of a stage alone it would mean little.
   const std::optional<double> step_seconds =

@@ -34,22 +34,29 @@ class QuietRank {
 };
 
 void check_number(const TrainConfig& config, const comm::Launch& launch) {
-  const std::int64_t groups = config.parallel.data, stages = config.parallel.pipeline;
-  if (!launch.several() && stages > 1)
-    throw Error(fmt::format("parallel.pipeline is {} and there is one process", stages),
+  const std::int64_t groups = config.parallel.data, stages = config.parallel.pipeline,
+                     heads = config.parallel.heads, each = stages * heads;
+  if (!launch.several() && each > 1)
+    throw Error(fmt::format("parallel.{} is {} and there is one process",
+                            heads > 1 ? "heads" : "pipeline", heads > 1 ? heads : stages),
                 fmt::format("start {} of them: mpirun -np {} --bind-to none longstride train ...",
-                            stages, stages));
+                            each, each));
   if (!launch.several()) return;
-  const std::int64_t pipelines = launch.size / stages;
-  if (pipelines * stages == launch.size && groups % pipelines == 0) return;
-  if (groups == 1)
+  const std::int64_t pipelines = launch.size / each;
+  if (pipelines * each == launch.size && pipelines > 0 && groups % pipelines == 0) return;
+  if (groups == 1 && heads == 1)
     throw Error(fmt::format("{} has started {} processes and parallel.pipeline is {}",
                             launch.started_by, launch.size, stages),
                 fmt::format("set parallel.pipeline to {}, or start {}", launch.size,
                             stages == 1 ? "one process without it" : std::to_string(stages)));
   std::string numbers;
   for (std::int64_t count = 1; count <= groups; ++count)
-    if (groups % count == 0) numbers += fmt::format("{}{}", count == 1 ? "" : ", ", count * stages);
+    if (groups % count == 0) numbers += fmt::format("{}{}", count == 1 ? "" : ", ", count * each);
+  if (heads > 1)
+    throw Error(fmt::format("{} has started {} processes, which do not fit parallel.pipeline = {}, "
+                            "parallel.data = {} and parallel.heads = {}",
+                            launch.started_by, launch.size, stages, groups, heads),
+                fmt::format("start one of these numbers: {}", numbers));
   throw Error(
       fmt::format("{} has started {} processes, which do not fit parallel.pipeline = {} and "
                   "parallel.data = {}",
@@ -106,12 +113,9 @@ RankDevice open_rank_device(const TrainConfig& config, const std::string& option
                                              : std::max(1, thread_count() / here));
   const int gpus = cuda_device_count();
   RankDevice rank{make_device(config.device.name, gpus > 0 ? link->local_rank() % gpus : 0), {}};
-  const std::int64_t stages = config.parallel.pipeline;
-  rank.place = {.stages = stages,
-                .stage = link->rank() % stages,
-                .shards = link->size() / stages,
-                .shard = link->rank() / stages,
-                .on_host = here};
+  rank.place = RankPlace::of_rank(link->rank(), link->size(), config.parallel.pipeline,
+                                  config.parallel.heads);
+  rank.place.on_host = here;
   if (gpus > 0) rank.place.on_device = (here + gpus - 1) / gpus;
   comm::check_same(*link, {LONGSTRIDE_VERSION, "", rank.device->name()});
   return rank;

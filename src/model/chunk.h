@@ -5,20 +5,46 @@
 
 #include "device/device.h"
 #include "model/config.h"
+#include "model/head_exchange.h"
 #include "model/workspace.h"
 #include "tensor/view.h"
 
 namespace longstride {
 
+// What attention works on: the chunk, with all heads; or, where processes share them, all of the
+// chunk with this process's heads, while the context is of its slice.
+struct AttendedChunk {
+  std::int64_t begin = 0, tokens = 0;
+  std::int64_t query_heads = 0, kv_heads = 0;
+  ConstView cos_TN, sin_TN;
+};
+
+// Of processes that share heads.
+struct SharedChunk {
+  HeadShare share = {};
+  HeadExchange* exchange = nullptr;  // null while shapes are being recorded
+  std::int64_t begin = 0, tokens = 0;
+  ConstView cos_TN, sin_TN;
+};
+
 struct ChunkContext {
   Device& device;
   Workspace& workspace;
   const ModelConfig& config;
-  std::int64_t begin = 0;   // global index of the chunk's first token
+  std::int64_t begin = 0;   // global index of the first token of the chunk, or of a slice of it
   std::int64_t tokens = 0;  // T
   ConstView cos_TN, sin_TN;
   DType compute = DType::kF32;  // type of activations
   bool exact = true;            // the same bits in every run
+  SharedChunk shared = {};
+
+  AttendedChunk attended() const {
+    const SharedChunk& s = shared;
+    if (!s.share.several())
+      return {begin, tokens, config.query_heads, config.kv_heads, cos_TN, sin_TN};
+    return {s.begin,  s.tokens, config.query_heads / s.share.ranks, config.kv_heads / s.share.ranks,
+            s.cos_TN, s.sin_TN};
+  }
 
   Stream& stream() const { return device.stream(); }
   // An activation.

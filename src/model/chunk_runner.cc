@@ -15,6 +15,9 @@ namespace {
 // Sets the keys of dropout apart from those of rounding.
 constexpr std::int64_t kDropoutKey = std::int64_t{1} << 40;
 
+// Of a row that counts for nothing.
+constexpr std::int32_t kNoTarget = -1;
+
 // Of tensors that come back, so that a picture of the workspace can tell them from others.
 constexpr std::array<const char*, kRetainedKinds> kFetchedNames = {
     "fetched input", "fetched q", "fetched attention", "fetched mid", "fetched gate", "fetched up"};
@@ -103,15 +106,21 @@ void ChunkRunner::end_chunk(Chunk& chunk) {
 
 ChunkContext ChunkRunner::context_of(const Chunk& chunk, std::int64_t layer) const {
   const bool local = layer >= 0 && is_local(context_.config, layer);
+  const std::int64_t begin = layout_.chunk_begin(chunk.index);
+  const TokenSlice slice = slice_of(chunk.index);
+  const View cos_TN = local ? chunk.local_cos_TN : chunk.cos_TN,
+             sin_TN = local ? chunk.local_sin_TN : chunk.sin_TN;
   return {context_.device,
           workspace_,
           context_.config,
-          layout_.chunk_begin(chunk.index),
-          layout_.chunk_size(chunk.index),
-          (local ? chunk.local_cos_TN : chunk.cos_TN).view(),
-          (local ? chunk.local_sin_TN : chunk.sin_TN).view(),
+          begin + slice.begin,
+          slice.rows,
+          cos_TN.rows(slice.begin, slice.rows),
+          sin_TN.rows(slice.begin, slice.rows),
           compute_,
-          context_.numerics.exact()};
+          context_.numerics.exact(),
+          {context_.stage.heads, context_.exchange, begin, layout_.chunk_size(chunk.index), cos_TN,
+           sin_TN}};
 }
 
 LayerPass ChunkRunner::pass_of(const ChunkContext& ctx, const Task& task) {
@@ -123,17 +132,17 @@ LayerPass ChunkRunner::pass_of(const ChunkContext& ctx, const Task& task) {
     visits_window_ = window;
   }
   const std::int64_t layer = context_.stage.first_layer + task.layer;  // of the model
-  LayerPass pass{
-      .ctx = ctx,
-      .weights = context_.weights.layers[static_cast<std::size_t>(task.layer)],
-      .task = task,
-      .pages = pages_,
-      .visits = visits_.view(),
-      .places = context_.retained.places(task.chunk, task.layer, ctx.tokens, task.lasting),
-      .rounding = mixed(mixed(input_.rounding, layer), task.chunk),
-      .selector = &selector_,
-      .dropout_key = mixed(mixed(input_.rounding, kDropoutKey), layer),
-      .drops = input_.drops};
+  LayerPass pass{.ctx = ctx,
+                 .weights = context_.weights.layers[static_cast<std::size_t>(task.layer)],
+                 .task = task,
+                 .pages = pages_,
+                 .visits = visits_.view(),
+                 .places = context_.retained.places(task.chunk, task.layer,
+                                                    layout_.chunk_size(task.chunk), task.lasting),
+                 .rounding = mixed(mixed(input_.rounding, layer), task.chunk),
+                 .selector = &selector_,
+                 .dropout_key = mixed(mixed(input_.rounding, kDropoutKey), layer),
+                 .drops = input_.drops};
   if (task.output_lasts) pass.output_place = input_place(task.chunk, task.layer + 1);
   return pass;
 }
@@ -236,7 +245,7 @@ void ChunkRunner::make_rope_tables(Chunk& chunk) {
 void ChunkRunner::embed(const Task& task) {
   Chunk chunk;
   chunk.index = task.chunk;
-  const std::int64_t begin = layout_.chunk_begin(task.chunk), T = layout_.chunk_size(task.chunk);
+  const std::int64_t T = slice_of(task.chunk).rows;
   Device& device = context_.device;
   make_rope_tables(chunk);
   if (task.output) {
@@ -248,7 +257,7 @@ void ChunkRunner::embed(const Task& task) {
     if (context_.neighbours != nullptr) context_.neighbours->receive(chunk.stream_TD);
   } else if (task.output) {
     const Lease tokens_T = workspace_.take("tokens", DType::kI32, {T});
-    device.copy_from_host(tokens_T.view().data(), input_.tokens.data() + begin,
+    device.copy_from_host(tokens_T.view().data(), of_slice(input_.tokens, task.chunk).data(),
                           T * size_of(DType::kI32));
     ops::embedding_forward(device.stream(), {tokens_T, context_.weights.embedding, chunk.stream_TD,
                                              embedding_scale(context_.config, compute_)});
@@ -267,7 +276,7 @@ void ChunkRunner::send(const Task& task) {
 void ChunkRunner::receive_gradient(const Task& task) {
   Chunk& chunk = chunk_of(task);
   chunk.stream_TD = workspace_.take("d residual", compute_,
-                                    {layout_.chunk_size(task.chunk), context_.config.hidden_size});
+                                    {slice_of(task.chunk).rows, context_.config.hidden_size});
   if (context_.neighbours != nullptr) context_.neighbours->receive_gradient(chunk.stream_TD);
 }
 
@@ -300,15 +309,17 @@ void ChunkRunner::head(const Task& task) {
   const HeadPass pass{
       ctx,    context_.weights, context_.gradients, context_.numerics.head_block_rows,
       scale_, context_.weighted};
-  const auto of_chunk = [&](const auto& all) {
-    return all.empty() ? all
-                       : all.subspan(static_cast<std::size_t>(ctx.begin),
-                                     static_cast<std::size_t>(ctx.tokens));
-  };
+  const auto of_chunk = [&](const auto& all) { return of_slice(all, task.chunk); };
+  const std::span<const std::int32_t> targets =
+      slice_of(task.chunk).tokens > 0 ? of_chunk(input_.targets) : std::span(&kNoTarget, 1);
   if (unsettled_.size() == kUnsettled) settle();
   const std::size_t slot = unsettled_.size() * (losses_.size() / kUnsettled);
-  const HeadLosses host{of_chunk(input_.targets), losses_.data() + slot,    correct_.data() + slot,
-                        of_chunk(input_.weights), of_chunk(input_.earlier), input_.clip};
+  const HeadLosses host{targets,
+                        losses_.data() + slot,
+                        correct_.data() + slot,
+                        of_chunk(input_.weights),
+                        of_chunk(input_.earlier),
+                        input_.clip};
   unsettled_.push_back(task.chunk);
   if (task.ends_chunk) {
     head_forward(pass, chunk.stream_TD, host);
@@ -346,8 +357,9 @@ void ChunkRunner::settle() {
   context_.device.stream().synchronize();
   for (std::size_t i = 0; i < unsettled_.size(); ++i) {
     const std::size_t slot = i * (losses_.size() / kUnsettled);
-    const auto begin = static_cast<std::size_t>(layout_.chunk_begin(unsettled_[i])),
-               tokens = static_cast<std::size_t>(layout_.chunk_size(unsettled_[i]));
+    const TokenSlice slice = slice_of(unsettled_[i]);
+    const auto begin = static_cast<std::size_t>(layout_.chunk_begin(unsettled_[i]) + slice.begin),
+               tokens = static_cast<std::size_t>(slice.tokens);
     for (std::size_t t = 0; t < tokens; ++t) {
       if (recording_losses_) {
         all_losses_[begin + t] = losses_[slot + t];
@@ -379,11 +391,12 @@ void ChunkRunner::embed_backward(const Task& task) {
   Chunk& chunk = chunk_of(task);
   const View gradient = context_.gradients.embedding;
   if (!gradient.present()) return end_chunk(chunk);
-  const std::int64_t T = layout_.chunk_size(task.chunk);
+  const TokenSlice slice = slice_of(task.chunk);
+  const std::int64_t T = slice.rows;
   const Lease groups = workspace_.take("token groups", DType::kI32, {T, 4}),
               rows_T = workspace_.take("token rows", DType::kI32, {T});
-  token_rows_.build(input_.tokens.subspan(static_cast<std::size_t>(layout_.chunk_begin(task.chunk)),
-                                          static_cast<std::size_t>(T)));
+  if (slice.tokens == 0) return end_chunk(chunk);
+  token_rows_.build(of_slice(input_.tokens, task.chunk));
   const std::int64_t G = std::ssize(token_rows_.groups()),
                      longest = token_rows_.groups().front().count;  // most rows come first
   Device& device = context_.device;

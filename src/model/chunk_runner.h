@@ -59,6 +59,7 @@ struct RunnerContext {
   bool weighted = false;                      // sequences may have weights
   Stage stage = {};                           // whose layers the config's are
   Neighbours* neighbours = nullptr;           // of the stage; null while shapes are being recorded
+  HeadExchange* exchange = nullptr;           // likewise, where processes share its heads
 };
 
 class ChunkRunner {
@@ -68,7 +69,7 @@ class ChunkRunner {
         workspace_(workspace),
         pages_(pages),
         compute_(context.numerics.compute),
-        sizes_(context.config, context.numerics.compute),
+        sizes_(context.config, context.numerics.compute, context.stage.heads),
         selector_(context.device, context.numerics.sparse, context.summaries) {}
 
   // Reserves capacity for sequences of up to this layout's tokens.
@@ -117,6 +118,18 @@ class ChunkRunner {
     std::vector<LayerActivations> layers;
   };
   void run_now(const Task& task);
+  // The rows of a chunk that this process works on, but for attention.
+  TokenSlice slice_of(std::int64_t chunk) const {
+    return context_.stage.heads.slice(layout_.chunk_size(chunk));
+  }
+  // Of values by token.
+  template <class T>
+  std::span<const T> of_slice(std::span<const T> all, std::int64_t chunk) const {
+    if (all.empty()) return all;
+    const TokenSlice slice = slice_of(chunk);
+    return all.subspan(static_cast<std::size_t>(layout_.chunk_begin(chunk) + slice.begin),
+                       static_cast<std::size_t>(slice.rows));
+  }
   Chunk& chunk_of(const Task& task);
   void end_chunk(Chunk& chunk);
   // For a layer, or for the head.

@@ -56,22 +56,29 @@ void attend(const LayerPass& pass, LayerActivations& held) {
     if (pass.task.selects) pass.selector->select(pass, q_THC);
     pass.selector->settle(pass.task, pass.pages);
   }
+  const AttendedChunk a = ctx.attended();
+  const Lease q_heads = to_heads(pass, "q of heads", q_THC);
   held.attention_THC = take(pass, pass.places.attention_THC, "attention", {s.T, s.H, s.C});
-  held.lse_HT =
-      pass.places.lse_HT.present() ? Lease(pass.places.lse_HT) : ctx.take_f32("lse", {s.H, s.T});
+  held.lse_HT = pass.places.lse_HT.present() ? Lease(pass.places.lse_HT)
+                                             : ctx.take_f32("lse", {a.query_heads, a.tokens});
+  Lease out_heads;
+  if (ctx.shared.share.several())
+    out_heads = ctx.take("attention of heads", {a.tokens, a.query_heads, s.C});
   const Lease scratch = attention_scratch(pass);
   const VisitsView visits = visits_of(pass);
   for_segments(pass.pages, pass.task, [&](std::span<const KeySegment> segments) {
-    ops::paged_attention_forward(ctx.stream(), {.q_THC = q_THC,
-                                                .kv = pass.pages.kv(pass.task.layer),
-                                                .visits = visits,
-                                                .out_THC = held.attention_THC,
-                                                .lse_HT = held.lse_HT,
-                                                .scale = attention_scale(ctx.config),
-                                                .scratch = scratch,
-                                                .exact = ctx.exact,
-                                                .segments = segments});
+    ops::paged_attention_forward(ctx.stream(),
+                                 {.q_THC = q_heads.present() ? q_heads : q_THC,
+                                  .kv = pass.pages.kv(pass.task.layer),
+                                  .visits = visits,
+                                  .out_THC = out_heads.present() ? out_heads : held.attention_THC,
+                                  .lse_HT = held.lse_HT,
+                                  .scale = attention_scale(ctx.config),
+                                  .scratch = scratch,
+                                  .exact = ctx.exact,
+                                  .segments = segments});
   });
+  if (out_heads.present()) to_tokens(pass, out_heads, held.attention_THC);
 }
 
 // Selects pages without attending to them yet.
@@ -122,16 +129,16 @@ VisitsView visits_of(const LayerPass& pass) {
 }
 
 Lease attention_scratch(const LayerPass& pass) {
-  const Sizes s(pass.ctx);
+  const AttendedChunk a = pass.ctx.attended();
   const auto [selected, in_union] =
       pass.task.sparse ? pass.selector->most(pass.task.layer) : PageSelector::Most{};
   return pass.ctx.take_f32(
       "attention scratch",
       {ops::paged_attention_scratch_elements(
-          pass.ctx.stream(), {.tokens = s.T,
-                              .query_heads = s.H,
-                              .kv_heads = s.K,
-                              .head_size = s.C,
+          pass.ctx.stream(), {.tokens = a.tokens,
+                              .query_heads = a.query_heads,
+                              .kv_heads = a.kv_heads,
+                              .head_size = pass.ctx.config.head_size,
                               .page_tokens = pass.pages.kv(pass.task.layer).page_tokens,
                               .compute = pass.ctx.compute,
                               .selected_pages = selected,
@@ -159,9 +166,13 @@ void layer_store_kv(const LayerPass& pass, ConstView x_TD) {
   project(pass, projection::kK, h_TW, k);
   project(pass, projection::kV, h_TW, v);
   if (w.k_norm.present()) rms_norm(ctx, norm_rows(k, w.k_norm), w.k_norm, norm_rows(k, w.k_norm));
+  const View k_TKC = k.view().reshaped({s.T, s.K, s.C}), v_TKC = v.view().reshaped({s.T, s.K, s.C});
+  const Lease k_heads = to_heads(pass, "k of heads", k_TKC),
+              v_heads = to_heads(pass, "v of heads", v_TKC);
+  const AttendedChunk a = ctx.attended();
   ops::append_kv(ctx.stream(),
-                 {k.view().reshaped({s.T, s.K, s.C}), v.view().reshaped({s.T, s.K, s.C}),
-                  ctx.cos_TN, ctx.sin_TN, pass.pages.kv(pass.task.layer), ctx.begin});
+                 {k_heads.present() ? k_heads : k_TKC, v_heads.present() ? v_heads : v_TKC,
+                  a.cos_TN, a.sin_TN, pass.pages.kv(pass.task.layer), a.begin});
   if (pass.task.sparse) pass.selector->summarize(pass);
 }
 

@@ -13,6 +13,12 @@ inline View norm_rows(const View& x, const ConstView& norm) {
   return x.reshaped({x.elements() / norm.dim(0), norm.dim(0)});
 }
 
+// Where processes share heads: `x` of a slice and all heads, for all tokens and this process's
+// heads (HeadExchange::to_heads). Else absent, and x itself is that.
+Lease to_heads(const LayerPass& pass, const char* name, ConstView x_SHC);
+// The way back: `x` = y.
+void to_tokens(const LayerPass& pass, ConstView y_TGC, View x_SHC);
+
 Lease attention_scratch(const LayerPass& pass);
 
 // For models that normalise queries: normalises and rotates the held queries, in place (the result

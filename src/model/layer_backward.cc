@@ -80,25 +80,50 @@ Lease attention_backward(const LayerPass& pass, const LayerParameters& g,
     d_input.add(projection::kO, d_out);
     d_input.finish();
   }
+  const bool shared = ctx.shared.share.several();
+  const AttendedChunk a = ctx.attended();
+  const Lease q_heads = to_heads(pass, "q of heads", q_THC),
+              out_heads = to_heads(pass, "attention of heads", held.attention_THC),
+              dout_heads = to_heads(pass, "d attention of heads", d_attention_THC);
+  Lease dq_heads;
+  if (shared) dq_heads = ctx.take("dq of heads", {a.tokens, a.query_heads, C});
   const Lease scratch = attention_scratch(pass);
   const VisitsView visits = visits_of(pass);
   for_segments(pass.pages, pass.task, [&](std::span<const KeySegment> segments) {
     ops::paged_attention_backward(ctx.stream(),
-                                  {.q_THC = q_THC,
-                                   .out_THC = held.attention_THC,
+                                  {.q_THC = shared ? q_heads : q_THC,
+                                   .out_THC = shared ? out_heads : held.attention_THC,
                                    .lse_HT = held.lse_HT,
-                                   .dout_THC = d_attention_THC,
+                                   .dout_THC = shared ? dout_heads : d_attention_THC,
                                    .kv = pass.pages.kv(pass.task.layer),
                                    .kv_gradient = pass.pages.gradients(pass.task.layer),
                                    .visits = visits,
-                                   .dq_THC = dq_THC,
+                                   .dq_THC = shared ? dq_heads : dq_THC,
                                    .scale = attention_scale(ctx.config),
                                    .scratch = scratch,
                                    .exact = ctx.exact,
                                    .segments = segments,
                                    .rounding = pass.rounding});
   });
+  if (shared) to_tokens(pass, dq_heads, dq_THC);
   return dq_THC;
+}
+
+// The complete gradients of the chunk's keys and values, of the slice where processes share heads.
+void take_kv_gradient(const LayerPass& pass, View dk_TKC, View dv_TKC) {
+  const ChunkContext& ctx = pass.ctx;
+  const AttendedChunk a = ctx.attended();
+  const bool shared = ctx.shared.share.several();
+  const Shape of_heads{a.tokens, a.kv_heads, ctx.config.head_size};
+  Lease dk_heads, dv_heads;
+  if (shared) dk_heads = ctx.take("dk of heads", of_heads);
+  if (shared) dv_heads = ctx.take("dv of heads", of_heads);
+  ops::take_kv_gradient(ctx.stream(),
+                        {pass.pages.gradients(pass.task.layer), a.begin, a.cos_TN, a.sin_TN,
+                         shared ? dk_heads : dk_TKC, shared ? dv_heads : dv_TKC});
+  if (!shared) return;
+  to_tokens(pass, dk_heads, dk_TKC);
+  to_tokens(pass, dv_heads, dv_TKC);
 }
 
 }  // namespace
@@ -125,8 +150,7 @@ void layer_backward(const LayerPass& pass, const LayerParameters& g, LayerActiva
 
   ops::rope(ctx.stream(), {dq_THC, ctx.cos_TN, ctx.sin_TN, true});
   const Lease dk_TKC = ctx.take("dk", {T, K, C}), dv_TKC = ctx.take("dv", {T, K, C});
-  ops::take_kv_gradient(ctx.stream(), {pass.pages.gradients(pass.task.layer), ctx.begin, ctx.cos_TN,
-                                       ctx.sin_TN, dk_TKC, dv_TKC});
+  take_kv_gradient(pass, dk_TKC, dv_TKC);
   if (w.q_norm.present()) {
     const View dq_rows = norm_rows(dq_THC, w.q_norm), dk_rows = norm_rows(dk_TKC, w.k_norm);
     rms_norm_backward(ctx, dq_rows, norm_rows(held.q_THC, w.q_norm), w.q_norm, dq_rows, g.q_norm,

@@ -118,14 +118,16 @@ void OffloadedActivations::for_records(const Owner& owner, Retention which,
     std::array<OffloadPiece, kMostPieces> pieces;
     std::size_t n = 0;
     std::int64_t offset = 0;
+    const auto rooms = activation_rooms(sizes_, chunk_tokens_);
+    std::size_t next = 0;
     for_activations(
         sizes_, owner.tokens,
         [&](Retained of, const char*, const auto& member, DType dtype, const Shape& shape) {
+          const std::int64_t room = rooms[next++];
           if (!kind(k).has(of)) return;
           pieces.at(n++) = {offset, shape.elements() * size_of(dtype),
                             static_cast<std::byte*>(member(tensors).view().data())};
-          offset +=
-              aligned_activation(shape.elements() / owner.tokens * chunk_tokens_ * size_of(dtype));
+          offset += room;
         });
     f(*stores_[static_cast<std::size_t>(k)], place, std::span(pieces).first(n));
   }

@@ -7,8 +7,8 @@
 namespace longstride {
 
 RetainedLayout::RetainedLayout(const ModelConfig& config, DType compute, std::int64_t chunk_tokens,
-                               const std::vector<Retention>& retained)
-    : sizes_(config, compute),
+                               const std::vector<Retention>& retained, const HeadShare& heads)
+    : sizes_(config, compute, heads),
       layers_(config.layers),
       chunk_tokens_(chunk_tokens),
       retained_(retained) {
@@ -27,13 +27,16 @@ LayerPlaces RetainedLayout::places(std::byte* base, std::int64_t chunk, std::int
   LS_CHECK(i < retained_.size() && retained_[i].has(tensors) && T <= chunk_tokens_,
            "chunk {} layer {}: activations {:b} are not retained", chunk, layer, tensors.bits());
   std::int64_t offset = offsets_[i];
+  const auto rooms = activation_rooms(sizes_, chunk_tokens_);
+  std::size_t next = 0;
   for_activations(
       sizes_, T,
       [&](Retained which, const char*, const auto& member, DType dtype, const Shape& shape) {
+        const std::int64_t room = rooms[next++];
         if (!retained_[i].has(which)) return;
         if (tensors.has(which))
           member(places) = View(base == nullptr ? nullptr : base + offset, dtype, shape);
-        offset += aligned_activation(shape.elements() / T * chunk_tokens_ * size_of(dtype));
+        offset += room;
       });
   return places;
 }

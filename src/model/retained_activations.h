@@ -18,7 +18,7 @@ class RetainedLayout {
   RetainedLayout() = default;
   // `retained` is by chunk, then layer, as in ScheduleOptions; chunks have up to `chunk_tokens`.
   RetainedLayout(const ModelConfig& config, DType compute, std::int64_t chunk_tokens,
-                 const std::vector<Retention>& retained);
+                 const std::vector<Retention>& retained, const HeadShare& heads = {});
 
   std::int64_t bytes() const { return offsets_.empty() ? 0 : offsets_.back(); }
   // The places of `tensors`, for a chunk of T tokens; the layout must retain all of them.

@@ -35,7 +35,7 @@ PageMoves::PageMoves(const ModelConfig& config, const NumericsRecord& numerics,
                      const StepPlan& plan, const SequenceLayout& layout,
                      const StepSchedule& schedule)
     : config_(config), sparse_(plan.schedule.sparse), layout_(layout) {
-  const KvShape shape = kv_shape(config, numerics);
+  const KvShape shape = kv_shape(config, numerics, plan.schedule.stage.heads);
   const KvCapacity& c = plan.pages;
   const auto room = [&](std::int64_t here, std::int64_t most, const OffloadCapacity& offload,
                         std::int64_t bytes) {

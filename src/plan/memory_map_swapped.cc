@@ -112,7 +112,7 @@ void add_moving(MemoryMap& map, const std::string& name, MapPart part, const Amo
 void add_swapped(MemoryMap& map, const StepPlan& plan, const TaskTimes& times,
                  const MemoryMapInput& input) {
   if (plan.memory.host_activations + plan.memory.disk_activations == 0) return;
-  const ActivationSizes sizes(input.config, input.compute);
+  const ActivationSizes sizes(input.config, input.compute, plan.schedule.stage.heads);
   const Swapped swapped = Counter(map, plan, sizes).count(times);
   add_moving(map, "activations leaving", MapPart::kLeaving, swapped.leaving);
   add_moving(map, "activations landing", MapPart::kLanding, swapped.landing);

@@ -108,9 +108,9 @@ class Chooser {
     const std::int64_t host = host_left(chosen.plan);
     std::int64_t bytes = std::max<std::int64_t>(0, limits_.device - chosen.plan.memory.total());
     while (bytes > 0 || host > 0) {
-      chosen.retention =
-          choose_retention(config_, numerics_, chosen.plan.layout(), options_.keep_chunks,
-                           {bytes, host}, recompute_, chosen.plan.schedule.first_trained_layer);
+      chosen.retention = choose_retention(
+          config_, numerics_, chosen.plan.layout(), options_.keep_chunks, {bytes, host}, recompute_,
+          chosen.plan.schedule.first_trained_layer, options_.stage.heads);
       if (chosen.retention.bytes + chosen.retention.host_bytes == 0) break;
       chosen.plan = planner(chosen.retention).plan(pages);
       const std::int64_t excess = chosen.plan.memory.total() - limits_.device;

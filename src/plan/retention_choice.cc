@@ -45,12 +45,17 @@ class Places {
  public:
   // `lowest` is the lowest layer that is always recomputed.
   Places(const ModelConfig& config, const NumericsRecord& numerics, const SequenceLayout& layout,
-         const RecomputeRates& rates, std::int64_t lowest)
-      : config_(config), numerics_(numerics), layout_(layout), rates_(rates), lowest_(lowest) {
+         const RecomputeRates& rates, std::int64_t lowest, const HeadShare& heads)
+      : config_(config),
+        numerics_(numerics),
+        layout_(layout),
+        rates_(rates),
+        lowest_(lowest),
+        share_(1.0 / static_cast<double>(heads.ranks)) {
     for (int i = 0; i < kRetainedKinds; ++i)
       bytes_[static_cast<std::size_t>(i)] =
           RetainedLayout(config, numerics.compute, layout.chunk_tokens,
-                         {{static_cast<Retained>(i)}})
+                         {{static_cast<Retained>(i)}}, heads)
               .bytes();
   }
 
@@ -81,7 +86,8 @@ class Places {
                F = static_cast<double>(config_.ffn_size),
                Q = static_cast<double>(config_.query_heads * config_.head_size);
     EqualPlaces kind;
-    const auto add = [&](Retained name, double flops, double rate) {
+    const auto add = [&](Retained name, double all, double rate) {
+      const double flops = all * share_;
       kind.tensors.push_back({name, bytes_[static_cast<std::size_t>(name)], flops, flops / rate});
     };
     // With its input there, the layer before need not compute its output, and those below the
@@ -94,7 +100,8 @@ class Places {
       for (std::int64_t below = 0; below < lowest_; ++below)
         attention += 4 * Q * pairs_of(chunk, below);
       add(Retained::kInput, products + attention, rates_.products);
-      kind.tensors.back().seconds = products / rates_.products + attention / rates_.attention;
+      kind.tensors.back().seconds =
+          share_ * (products / rates_.products + attention / rates_.attention);
     }
     add(Retained::kQ, 2 * T * D * Q, rates_.products);
     add(Retained::kAttention, 4 * Q * pairs_of(chunk, layer), rates_.attention);
@@ -113,6 +120,7 @@ class Places {
   const SequenceLayout& layout_;
   const RecomputeRates& rates_;
   const std::int64_t lowest_;
+  const double share_;  // of the arithmetic, where processes share heads
   std::array<std::int64_t, kRetainedKinds> bytes_{};
 };
 
@@ -253,11 +261,11 @@ std::vector<Retention> choices_within_episode(Retention most) {
 RetentionChoice choose_retention(const ModelConfig& config, const NumericsRecord& numerics,
                                  const SequenceLayout& layout, std::int64_t keep_chunks,
                                  const RetentionRoom& room, const RecomputeRates& rates,
-                                 std::int64_t first_trained_layer) {
+                                 std::int64_t first_trained_layer, const HeadShare& heads) {
   const std::int64_t chunks = std::max<std::int64_t>(0, layout.chunks() - keep_chunks),
                      lowest = std::min(first_trained_layer, config.layers - 1);
   const std::vector<EqualPlaces> kinds =
-      Places(config, numerics, layout, rates, lowest).make(chunks);
+      Places(config, numerics, layout, rates, lowest, heads).make(chunks);
   const std::vector<Item> items = best_first(kinds);
   const auto places = static_cast<std::size_t>(chunks * config.layers);
 

@@ -13,6 +13,7 @@
 
 #include "model/config.h"
 #include "plan/retention_program.h"
+#include "schedule/head_share.h"
 #include "schedule/layout.h"
 #include "schedule/numerics.h"
 #include "schedule/retention.h"
@@ -49,6 +50,6 @@ struct RetentionChoice {
 RetentionChoice choose_retention(const ModelConfig& config, const NumericsRecord& numerics,
                                  const SequenceLayout& layout, std::int64_t keep_chunks,
                                  const RetentionRoom& room, const RecomputeRates& rates,
-                                 std::int64_t first_trained_layer = 0);
+                                 std::int64_t first_trained_layer = 0, const HeadShare& heads = {});
 
 }  // namespace longstride

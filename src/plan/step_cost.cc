@@ -68,9 +68,9 @@ class Prediction {
       : rates_(rates),
         layout_(plan.layout()),
         schedule_(make_step_schedule(layout_, plan.schedule)),
-        counter_(config, numerics, layout_, plan.trained),
+        counter_(config, numerics, layout_, plan.trained, plan.schedule.stage.heads),
         pages_(config, numerics, plan, layout_, schedule_),
-        sizes_(config, numerics.compute),
+        sizes_(config, numerics.compute, plan.schedule.stage.heads),
         on_disk_(disk_share(plan)) {}
 
   StepCost run() {
@@ -188,7 +188,7 @@ std::vector<double> task_seconds(const ModelConfig& config, const NumericsRecord
   check_type(numerics, rates);
   const SequenceLayout layout = plan.layout();
   const StepSchedule schedule = make_step_schedule(layout, plan.schedule);
-  const TaskCounter counter(config, numerics, layout, plan.trained);
+  const TaskCounter counter(config, numerics, layout, plan.trained, plan.schedule.stage.heads);
   std::vector<double> seconds;
   for (const Episode& episode : schedule.episodes)
     for (const Task& task : episode.tasks)

@@ -79,9 +79,10 @@ void keep_inputs(std::int64_t chunks, ScheduleOptions& schedule) {
 
 ScheduleOptions schedule_options(const Device& runs_on, const ModelConfig& config,
                                  const NumericsRecord& numerics, const StepOptions& options) {
+  const std::int64_t heads = options.stage.heads.ranks;
   const ops::PagedAttentionShape shape{.tokens = numerics.chunk_tokens,
-                                       .query_heads = config.query_heads,
-                                       .kv_heads = config.kv_heads,
+                                       .query_heads = config.query_heads / heads,
+                                       .kv_heads = config.kv_heads / heads,
                                        .head_size = config.head_size,
                                        .page_tokens = numerics.page_tokens,
                                        .compute = numerics.compute};
@@ -103,9 +104,10 @@ ScheduleOptions schedule_options(const Device& runs_on, const ModelConfig& confi
           .stage = options.stage};
 }
 
-KvShape kv_shape(const ModelConfig& config, const NumericsRecord& numerics) {
+KvShape kv_shape(const ModelConfig& config, const NumericsRecord& numerics,
+                 const HeadShare& heads) {
   return {.layers = config.layers,
-          .kv_heads = config.kv_heads,
+          .kv_heads = config.kv_heads / heads.ranks,
           .head_size = config.head_size,
           .page_tokens = numerics.page_tokens,
           .dtype = numerics.compute,
@@ -113,10 +115,10 @@ KvShape kv_shape(const ModelConfig& config, const NumericsRecord& numerics) {
 }
 
 std::int64_t kv_bytes_needed(const ModelConfig& config, const NumericsRecord& numerics,
-                             std::int64_t tokens) {
+                             std::int64_t tokens, const HeadShare& heads) {
   const SequenceLayout layout{tokens, numerics.chunk_tokens, numerics.page_tokens, {0}};
   layout.validate();
-  const KvShape shape = kv_shape(config, numerics);
+  const KvShape shape = kv_shape(config, numerics, heads);
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 4;
   const double bytes = static_cast<double>(layout.pages()) * static_cast<double>(config.layers) *
                        static_cast<double>(shape.page_bytes());
@@ -125,7 +127,7 @@ std::int64_t kv_bytes_needed(const ModelConfig& config, const NumericsRecord& nu
 }
 
 RetainedLayout StepPlan::retained(const ModelConfig& config, DType compute) const {
-  return {config, compute, longest_chunk(), schedule.across_episodes};
+  return {config, compute, longest_chunk(), schedule.across_episodes, schedule.stage.heads};
 }
 
 std::vector<Retention> StepPlan::saved() const {
@@ -152,7 +154,7 @@ StepPlanner::StepPlanner(const Device& runs_on, const ModelConfig& config,
                          const std::vector<ParameterSpec>& parameters,
                          const NumericsRecord& numerics, const StepOptions& options)
     : layout_{options.max_tokens, numerics.chunk_tokens, numerics.page_tokens, {0}},
-      shape_(kv_shape(config, numerics)) {
+      shape_(kv_shape(config, numerics, options.stage.heads)) {
   StepPlan& plan = without_pages_;
   plan.max_tokens = options.max_tokens;
   plan.chunk_tokens = numerics.chunk_tokens;
@@ -168,8 +170,9 @@ StepPlanner::StepPlanner(const Device& runs_on, const ModelConfig& config,
   schedule_ = make_step_schedule(layout_, plan.schedule);
   place_episodes(runs_on, config, parameters, numerics, options);
   plan.memory.retained = plan.retained(config, shape_.dtype).bytes();
-  const ActivationSpread activations = spread_activations(
-      {config, shape_.dtype}, plan.longest_chunk(), plan.saved(), options.activations);
+  const ActivationSpread activations =
+      spread_activations({config, shape_.dtype, options.stage.heads}, plan.longest_chunk(),
+                         plan.saved(), options.activations);
   plan.activations = activations.capacity;
   plan.memory.host_activations = activations.host_bytes;
   plan.memory.disk_activations = activations.disk_bytes;

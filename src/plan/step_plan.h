@@ -134,13 +134,15 @@ inline StepPlan plan_step(const Device& runs_on, const ModelConfig& config,
 // its page. Needs no schedule, which itself grows with the context. Saturates instead of
 // overflowing.
 std::int64_t kv_bytes_needed(const ModelConfig& config, const NumericsRecord& numerics,
-                             std::int64_t tokens);
+                             std::int64_t tokens, const HeadShare& heads = {});
 
 // How a step is cut into tasks, and their keys into segments, if every layer is trained.
 ScheduleOptions schedule_options(const Device& runs_on, const ModelConfig& config,
                                  const NumericsRecord& numerics, const StepOptions& options);
 
-// Shape of a model's pages under a numerics record.
-KvShape kv_shape(const ModelConfig& config, const NumericsRecord& numerics);
+// Shape of a model's pages under a numerics record, or of those that a process has which shares
+// heads.
+KvShape kv_shape(const ModelConfig& config, const NumericsRecord& numerics,
+                 const HeadShare& heads = {});
 
 }  // namespace longstride

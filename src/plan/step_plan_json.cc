@@ -125,22 +125,24 @@ OrderedJson schedule_to_json(const ScheduleOptions& s) {
   for (const Retention tensors : s.offloaded) offloaded.push_back(names_of(tensors));
   cut_fields(s.forward_cut, writing(forward));
   cut_fields(s.backward_cut, writing(backward));
-  return {{"windows", s.windows},
-          {"sparse", to_json(s.sparse)},
-          {"keep_chunks", s.keep_chunks},
-          {"within_episode", names_of(s.within_episode)},
-          {"across_episodes", across},
-          {"offloaded", offloaded},
-          {"forward_cut", forward},
-          {"backward_cut", backward},
-          {"packed", s.packed},
-          {"wavefront", s.wavefront},
-          {"first_trained_layer", s.first_trained_layer},
-          {"forward_only", s.forward_only},
-          {"first_layer", s.stage.first_layer},
-          {"receives", s.stage.receives},
-          {"sends", s.stage.sends},
-          {"trains_below", s.stage.trains_below}};
+  OrderedJson json{{"windows", s.windows},
+                   {"sparse", to_json(s.sparse)},
+                   {"keep_chunks", s.keep_chunks},
+                   {"within_episode", names_of(s.within_episode)},
+                   {"across_episodes", across},
+                   {"offloaded", offloaded},
+                   {"forward_cut", forward},
+                   {"backward_cut", backward},
+                   {"packed", s.packed},
+                   {"wavefront", s.wavefront},
+                   {"first_trained_layer", s.first_trained_layer},
+                   {"forward_only", s.forward_only},
+                   {"first_layer", s.stage.first_layer},
+                   {"receives", s.stage.receives},
+                   {"sends", s.stage.sends},
+                   {"trains_below", s.stage.trains_below}};
+  if (s.stage.heads.several()) json["heads"] = s.stage.heads.ranks;
+  return json;
 }
 
 ScheduleOptions schedule_from(const Json& json) {
@@ -162,6 +164,7 @@ ScheduleOptions schedule_from(const Json& json) {
   json.at("receives").get_to(s.stage.receives);
   json.at("sends").get_to(s.stage.sends);
   json.at("trains_below").get_to(s.stage.trains_below);
+  s.stage.heads.ranks = json.value("heads", std::int64_t{1});
   return s;
 }
 

@@ -48,11 +48,13 @@ double causal_pairs(double n, double window) {
 }  // namespace
 
 TaskCounter::TaskCounter(const ModelConfig& config, const NumericsRecord& numerics,
-                         const SequenceLayout& layout, const TrainedParts& trained)
+                         const SequenceLayout& layout, const TrainedParts& trained,
+                         const HeadShare& heads)
     : config_(config),
       numerics_(numerics),
       layout_(layout),
       trained_(trained),
+      share_(1.0 / real(heads.ranks)),
       D_(real(config.hidden_size)),
       Q_(real(config.query_heads * config.head_size)),
       K_(real(config.kv_heads * config.head_size)),
@@ -61,9 +63,13 @@ TaskCounter::TaskCounter(const ModelConfig& config, const NumericsRecord& numeri
       bytes_(real(size_of(numerics.compute))),
       gradient_bytes_(real(size_of(numerics.kv_gradient_dtype))) {}
 
+double TaskCounter::rows_of(const Task& task) const {
+  return real(layout_.chunk_size(task.chunk)) * share_;
+}
+
 TaskWork TaskCounter::count(const Task& task) const {
   TaskWork work;
-  const double T = real(layout_.chunk_size(task.chunk));
+  const double T = rows_of(task);
   switch (task.kind) {
     case TaskKind::kEmbed:
       // RoPE tables.
@@ -94,7 +100,7 @@ TaskWork TaskCounter::count(const Task& task) const {
 }
 
 void TaskCounter::forward(const Task& task, TaskWork& work) const {
-  const double T = real(layout_.chunk_size(task.chunk));
+  const double T = rows_of(task);
   const LayerWork does = forward_work(task);
   const double norm = 2 * bytes_ * T * D_;  // reads and writes
   double memory = 0;
@@ -137,7 +143,7 @@ void TaskCounter::forward(const Task& task, TaskWork& work) const {
 }
 
 void TaskCounter::backward(const Task& task, TaskWork& work) const {
-  const double T = real(layout_.chunk_size(task.chunk));
+  const double T = rows_of(task);
   const double trained = trained_.of_layer(task.layer);
   add_backward(work, T, F_, D_, trained);
   add_backward(work, T, D_, F_, trained);
@@ -161,7 +167,7 @@ void TaskCounter::backward(const Task& task, TaskWork& work) const {
 }
 
 void TaskCounter::head(const Task& task, TaskWork& work) const {
-  const double tokens = real(layout_.chunk_size(task.chunk));
+  const double tokens = rows_of(task);
   work.is_head = true;
   // Blocks of rows, each with the logits and both gradients. The last one may be shorter.
   const double rows = std::min(tokens, real(std::max<std::int64_t>(1, numerics_.head_block_rows))),
@@ -185,9 +191,9 @@ void TaskCounter::attention(const Task& task, TaskWork& work) const {
   a.backward = task.kind == TaskKind::kLayerBackward;
   a.exact = numerics_.exact();
   a.queries = real(layout_.chunk_size(task.chunk));
-  a.heads = real(config_.query_heads);
+  a.heads = real(config_.query_heads) * share_;
   a.head_size = real(config_.head_size);
-  a.flops_per_key = 4 * Q_ * a.queries * (a.backward ? kBackward : 1);
+  a.flops_per_key = 4 * Q_ * share_ * a.queries * (a.backward ? kBackward : 1);
   if (task.sparse) return selected(task, work);
   const std::int64_t window = config_.windows[static_cast<std::size_t>(task.layer)];
   if (layout_.keys(task.chunk, window).kind == AttentionKind::kDense) return dense(task, work);
@@ -197,12 +203,14 @@ void TaskCounter::attention(const Task& task, TaskWork& work) const {
   a.window_flops = a.flops_per_key * pairs / a.queries;
   // Every block of keys adds to its gradient pages itself.
   if (a.backward)
-    work.memory += 4 * gradient_bytes_ * K_ * real(task.visited.size() * layout_.page_tokens);
+    work.memory +=
+        4 * gradient_bytes_ * K_ * share_ * real(task.visited.size() * layout_.page_tokens);
 }
 
 void TaskCounter::dense(const Task& task, TaskWork& work) const {
   AttentionWork& a = work.attention;
-  const double T = a.queries, begin = real(layout_.chunk_begin(task.chunk));
+  const double T = a.queries, begin = real(layout_.chunk_begin(task.chunk)), Q = Q_ * share_,
+               K = K_ * share_;
   const auto count = real(std::ssize(*task.segments));
   a.own_flops = a.flops_per_key * (T + 1) / 2;
   a.earlier_keys = begin;
@@ -211,13 +219,13 @@ void TaskCounter::dense(const Task& task, TaskWork& work) const {
       begin > 0 && task.segments->back().begin == layout_.chunk_begin(task.chunk);
   a.segments = begin > 0 ? count - (own_apart ? 1 : 0) : 0;
   // Partial results are added up in fp32.
-  const double merged = count > 1 ? count * (bytes_ + 2 * kF32) * T * Q_ : 0;
+  const double merged = count > 1 ? count * (bytes_ + 2 * kF32) * T * Q : 0;
   work.memory += merged;
   if (!a.backward) return;
   // The library sums dq in fp32 and takes the products of outputs and their gradients; those of
   // keys and values are added to the gradient pages.
-  work.memory += count * (2 * kF32 + 3 * bytes_) * T * Q_ +
-                 2 * (bytes_ + 2 * gradient_bytes_) * (begin + T) * K_;
+  work.memory += count * (2 * kF32 + 3 * bytes_) * T * Q +
+                 2 * (bytes_ + 2 * gradient_bytes_) * (begin + T) * K;
 }
 
 void TaskCounter::selected(const Task& task, TaskWork& work) const {

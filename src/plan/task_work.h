@@ -50,7 +50,8 @@ struct TaskWork {
 class TaskCounter {
  public:
   TaskCounter(const ModelConfig& config, const NumericsRecord& numerics,
-              const SequenceLayout& layout, const TrainedParts& trained);
+              const SequenceLayout& layout, const TrainedParts& trained,
+              const HeadShare& heads = {});
   TaskWork count(const Task& task) const;
 
  private:
@@ -66,6 +67,9 @@ class TaskCounter {
   const NumericsRecord& numerics_;
   const SequenceLayout& layout_;
   const TrainedParts& trained_;
+  // Rows of products. Attention has all tokens of the chunk and this share of the heads.
+  double rows_of(const Task& task) const;
+  double share_;
   // Hidden size, all query heads, all KV heads, feed-forward, vocabulary; bytes of an activation
   // and of an element of a gradient page.
   double D_, Q_, K_, F_, V_, bytes_, gradient_bytes_;

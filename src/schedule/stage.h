@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "schedule/head_share.h"
+
 namespace longstride {
 
 struct Stage {
@@ -11,6 +13,7 @@ struct Stage {
   bool receives = false;         // a stage comes before it: its input is that one's output
   bool sends = false;            // a stage comes after it: there is no head here
   bool trains_below = false;     // a stage before it is trained, and so gets a gradient
+  HeadShare heads = {};          // processes that run it together; a plan is made for rank 0
   bool operator==(const Stage&) const = default;
 };
 

@@ -126,6 +126,7 @@ struct MemoryConfig {
 struct ParallelConfig {
   std::int64_t data = 1;      // groups of sequences that a batch is cut into
   std::int64_t pipeline = 1;  // stages of layers, each a process
+  std::int64_t heads = 1;     // processes that share the heads of a stage
   std::string link = "auto";  // how tensors travel: "auto", "nccl" or "mpi"
   double timeout = 600;       // seconds without progress after which a process is given up
 };

@@ -367,6 +367,12 @@ const std::vector<ConfigKey>& table() {
        "Into how many stages the layers are cut. Each is a process of its own, and chunks flow "
        "through them.",
        LS_FIELD(parallel.pipeline), between(1, 4096)},
+      {"parallel", "heads", Type::kInteger,
+       "How many processes share the heads of every layer: a divisor of the model's KV heads. Each "
+       "has the pages of its heads and attends with them, and does everything else for its part of "
+       "a chunk's tokens. The result is rounded differently than in one process, and is the same "
+       "in every run.",
+       LS_FIELD(parallel.heads), between(1, 4096)},
       {"parallel", "link", Type::kChoice,
        "How tensors go from process to process. nccl: from GPU to GPU. mpi: through host memory. "
        "auto: nccl where every process has a GPU of its own and NCCL can be opened by all, else "

@@ -22,11 +22,12 @@ StepPlanner Engine::planner(const NumericsRecord& numerics, const StepOptions& o
   return {device_, config_, weights_.specs(), numerics, options};
 }
 
-void Engine::prepare_step(const NumericsRecord& numerics, StepPlan plan, Neighbours* neighbours) {
+void Engine::prepare_step(const NumericsRecord& numerics, StepPlan plan, Neighbours* neighbours,
+                          HeadExchange* exchange) {
   LS_CHECK(runner_ == nullptr, "the step of {} tokens is prepared already",
            runner_->plan().max_tokens);
   runner_ = std::make_unique<StepRunner>(config_, weights_, gradients_, numerics, std::move(plan),
-                                         nullptr, neighbours);
+                                         nullptr, neighbours, exchange);
 }
 
 void Engine::prepare_optimizer(const OptimizerConfig& config, const StateOptions& state,

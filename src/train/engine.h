@@ -40,8 +40,8 @@ class Engine {
   // Plans steps of this model; needs no memory of the device.
   StepPlanner planner(const NumericsRecord& numerics, const StepOptions& options) const;
   // Allocates the plan's memory. Call once. As StepRunner's constructor.
-  void prepare_step(const NumericsRecord& numerics, StepPlan plan,
-                    Neighbours* neighbours = nullptr);
+  void prepare_step(const NumericsRecord& numerics, StepPlan plan, Neighbours* neighbours = nullptr,
+                    HeadExchange* exchange = nullptr);
   // Call once. `seed`: of the rounding of weights without masters.
   void prepare_optimizer(const OptimizerConfig& config, const StateOptions& state,
                          std::uint64_t seed = 0);

@@ -218,13 +218,30 @@ StepOptions fit_step(RunPlan& plan, const Device& device, const PlannerOf& plann
 
 namespace {
 
-// The whole model, or the layers of a stage.
+void check_heads(const RunPlan& plan) {
+  const std::int64_t heads = plan.place.heads, kv_heads = plan.model.config.kv_heads;
+  if (heads == 1) return;
+  if (kv_heads % heads != 0)
+    throw Error(fmt::format("parallel.heads is {} and the model has {} KV heads", heads, kv_heads),
+                fmt::format("set parallel.heads to a divisor of {}", kv_heads));
+  if (plan.numerics.sparse.any())
+    throw Error(
+        fmt::format("parallel.heads is {} and some layers are sparse: they select pages by the "
+                    "scores of all heads, which no process has",
+                    heads),
+        "set parallel.heads to 1 and parallel.pipeline or parallel.data to more, or make all "
+        "layers dense");
+}
+
+// The whole model, or the layers of a stage. All who share heads have the same plan.
 void cut_model(RunPlan& plan) {
   const ModelSource& model = plan.model;
   const std::int64_t stages = plan.place.stages;
+  check_heads(plan);
   if (stages == 1) {
     plan.cuts = {0, model.config.layers};
     plan.part = {{}, model.config, model.specs, plan.numerics};
+    plan.part.stage.heads.ranks = plan.place.heads;
     return;
   }
   if (stages > model.config.layers)
@@ -235,6 +252,7 @@ void cut_model(RunPlan& plan) {
   const auto at = static_cast<std::size_t>(plan.place.stage);
   plan.part =
       stage_parts(model.config, model.specs, plan.numerics, plan.cuts[at], plan.cuts[at + 1]);
+  plan.part.stage.heads.ranks = plan.place.heads;
 }
 
 }  // namespace
@@ -258,14 +276,15 @@ void plan_memory(RunPlan& plan, Device& device, const MachineRates& rates, Effor
   plan.state.shards = plan.place.shards;
   plan.state.shard = plan.place.shard;
   place_optimizer(plan, first_place(memory.optimizer));
-  reserve_libraries(device, model, numerics, context);
+  const HeadShare& heads = plan.part.stage.heads;
+  reserve_libraries(device, model, numerics, context, heads);
   const DeviceBudget on_device =
-      device_budget(device, memory.gpu, library_bytes(device, model, numerics, context),
+      device_budget(device, memory.gpu, library_bytes(device, model, numerics, context, heads),
                     device.shares_host_memory() ? plan.place.on_host : plan.place.on_device);
   needs.available = on_device.available;
   needs.device_reserve = on_device.reserve;
   // The schedule of a context that is far too long would itself fill the memory.
-  needs.step.kv_pages = kv_bytes_needed(model, numerics, context);
+  needs.step.kv_pages = kv_bytes_needed(model, numerics, context, heads);
   relieve_device(plan, device);
   PageBudget budget{.host = host_for_pages(plan, device), .disk = needs.disk_available};
   budget.disk_directory = memory.disk_path;

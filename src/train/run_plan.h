@@ -72,12 +72,32 @@ struct RunNeeds {
 // Where a process stands among those of a run.
 struct RankPlace {
   std::int64_t stages = 1, stage = 0;
-  std::int64_t shards = 1, shard = 0;       // processes with the same stage (train/group_sums.h)
+  // Processes with the same stage (train/group_sums.h): those that share heads are neighbours, and
+  // work on the same sequences.
+  std::int64_t shards = 1, shard = 0;
+  std::int64_t heads = 1;                   // processes that share heads
   std::int64_t on_host = 1, on_device = 1;  // processes that share this one's memory
   bool direct = false;                      // messages go between the devices themselves
   bool several() const { return stages * shards > 1; }
-  // The stages of a pipeline are neighbours.
-  std::int64_t rank() const { return shard * stages + stage; }
+  HeadShare head_share() const { return {heads, shard % heads}; }
+  // Pipelines, and the one that this process belongs to.
+  std::int64_t pipelines() const { return shards / heads; }
+  std::int64_t pipeline() const { return shard / heads; }
+  // Those that share heads follow each other, then the stages of a pipeline.
+  std::int64_t rank_of(std::int64_t of_shard, std::int64_t of_stage) const {
+    return (of_shard / heads * stages + of_stage) * heads + of_shard % heads;
+  }
+  std::int64_t rank() const { return rank_of(shard, stage); }
+  // Its part in a run; sharers of memory apart.
+  static RankPlace of_rank(std::int64_t rank, std::int64_t ranks, std::int64_t stages,
+                           std::int64_t heads) {
+    const std::int64_t pipeline = rank / (stages * heads);
+    return {.stages = stages,
+            .stage = rank / heads % stages,
+            .shards = ranks / stages,
+            .shard = pipeline * heads + rank % heads,
+            .heads = heads};
+  }
 };
 
 struct RunPlan {

@@ -17,17 +17,27 @@ namespace {
 // for its vote.
 constexpr int kVoteLag = 4;
 
-std::int64_t message_bytes(const RunPlan& plan) {
+// Of the largest slice of a chunk, with so many columns.
+std::int64_t slice_bytes(const RunPlan& plan, std::int64_t columns) {
   const NumericsRecord& numerics = plan.part.numerics;
-  return std::min(numerics.chunk_tokens, plan.config.training.context) *
-         plan.part.config.hidden_size * size_of(numerics.compute);
+  return plan.place.head_share().most_rows(
+             std::min(numerics.chunk_tokens, plan.config.training.context)) *
+         columns * size_of(numerics.compute);
+}
+
+std::int64_t message_bytes(const RunPlan& plan) {
+  return slice_bytes(plan, plan.part.config.hidden_size);
+}
+
+std::int64_t exchange_bytes(const RunPlan& plan) {
+  return slice_bytes(plan, plan.part.config.query_heads * plan.part.config.head_size);
 }
 
 }  // namespace
 
 GroupSumsBytes RunRanks::group_sums_bytes(const RunPlan& plan) {
-  return GroupSums::bytes_needed(plan.part.parameters, plan.numerics.data_groups, plan.place.shards,
-                                 plan.place.shard, {.direct = plan.place.direct});
+  return GroupSums::bytes_needed(plan.part.parameters, plan.numerics.data_groups * plan.place.heads,
+                                 plan.place.shards, plan.place.shard, {.direct = plan.place.direct});
 }
 
 PortBytes RunRanks::message_memory(const RunPlan& plan, const Device& device) {
@@ -36,6 +46,7 @@ PortBytes RunRanks::message_memory(const RunPlan& plan, const Device& device) {
     bytes = message_port_bytes(device, message_bytes(plan), plan.place.direct);
     bytes.host += TiedStages::host_bytes(plan.part.parameters);
   }
+  if (plan.place.heads > 1) bytes.host += LinkedHeads::host_bytes(exchange_bytes(plan));
   // What they take of the device counts as gradients.
   bytes.host += group_sums_bytes(plan).host;
   return bytes;
@@ -75,31 +86,41 @@ RunRanks::RunRanks(const RunPlan& plan, Device& device, comm::MessageLink* link,
       groups_(plan.numerics.data_groups),
       batch_(plan.config.training.batch) {
   const int ranks = link == nullptr ? 1 : link->size();
-  LS_CHECK(place_.stages * place_.shards == ranks && groups_ % place_.shards == 0,
+  LS_CHECK(place_.stages * place_.shards == ranks && groups_ % place_.pipelines() == 0,
            "{} stages, {} pipelines, {} groups, {} ranks", place_.stages, place_.shards, groups_,
            ranks);
   if (several()) {
-    std::vector<int> stages, same_stage;
-    for (std::int64_t s = 0; s < place_.stages; ++s)
-      stages.push_back(static_cast<int>(place_.shard * place_.stages + s));
-    for (std::int64_t s = 0; s < place_.shards; ++s)
-      same_stage.push_back(static_cast<int>(s * place_.stages + place_.stage));
+    std::vector<int> stages, heads, together, same_stage;
+    const std::int64_t first = place_.pipeline() * place_.heads;  // of those who share heads
+    for (std::int64_t s = 0; s < place_.stages; ++s) {
+      stages.push_back(rank_of(place_.shard, s));
+      for (std::int64_t h = 0; h < place_.heads; ++h) together.push_back(rank_of(first + h, s));
+    }
+    for (std::int64_t h = 0; h < place_.heads; ++h)
+      heads.push_back(rank_of(first + h, place_.stage));
+    for (std::int64_t s = 0; s < place_.shards; ++s) same_stage.push_back(rank_of(s, place_.stage));
     if (place_.stages > 1) stages_.emplace(*tensors_, stages);
+    if (place_.heads > 1) heads_.emplace(*tensors_, heads);
+    if (together.size() > 1) together_.emplace(*link, together);
     if (place_.shards > 1) same_stage_.emplace(*tensors_, same_stage);
     reported_ = tensors_->counters();
   }
-  if (groups_ > 1)
-    sums_ = std::make_unique<GroupSums>(device, plan.part.parameters, groups_, same_stage(),
+  // Those who share heads have sums over their tokens: each of them counts as a group.
+  if (const std::int64_t sums = groups_ * place_.heads; sums > 1)
+    sums_ = std::make_unique<GroupSums>(device, plan.part.parameters, sums, same_stage(),
                                         GroupSumsOptions{.direct = place_.direct});
+  if (heads_) exchange_ = std::make_unique<LinkedHeads>(device, *heads_, exchange_bytes(plan));
+  if (together_)
+    votes_ =
+        std::make_unique<comm::StopVotes>(*together_, kVoteLag * static_cast<int>(place_.stages));
   if (!stages_) return;
   runs_ = runs_of(plan);
   neighbours_ = std::make_unique<LinkedStages>(device, *stages_, message_bytes(plan));
   tied_ = std::make_unique<TiedStages>(device, *stages_, plan.part.parameters);
-  votes_ = std::make_unique<comm::StopVotes>(*stages_, kVoteLag * stages_->size());
 }
 
 RunRanks::Sequences RunRanks::sequences(std::int64_t round) const {
-  const std::int64_t each = batch_ / groups_, group = round * place_.shards + place_.shard;
+  const std::int64_t each = batch_ / groups_, group = round * pipelines() + pipeline();
   return {group * each, (group + 1) * each};
 }
 
@@ -160,7 +181,7 @@ void RunRanks::share_results(StepReport& report, const std::vector<Group>& group
   int speaker = -1;
   for (std::size_t round = 0; round < rounds; ++round)
     for (std::int64_t shard = 0; shard < place_.shards; ++shard) {
-      const auto last = static_cast<std::size_t>((shard + 1) * place_.stages - 1);
+      const auto last = static_cast<std::size_t>(rank_of(shard, place_.stages - 1));
       const Group& group = all_groups[last][round];
       report.loss_sum += group.loss_sum;
       report.correct += group.correct;
@@ -194,13 +215,16 @@ void RunRanks::share_results(StepReport& report, const std::vector<Group>& group
     report.peak_rss = std::max(report.peak_rss, one.peak_rss);
   }
   nonfinite = speaker < 0 ? "" : comm::share_text(*link_, speaker, nonfinite);
-  // Lengths of the sequences of all pipelines.
+  // Lengths of the sequences of all pipelines; those who share heads have the same.
   if (!same_stage_) return;
   std::vector<std::int64_t>& lengths = report.document_lengths;
   const std::string mine(reinterpret_cast<const char*>(lengths.data()),
                          lengths.size() * sizeof(std::int64_t));
   lengths.clear();
-  for (const std::string& text : comm::gather_texts(*same_stage_, mine)) {
+  const std::vector<std::string> all_lengths = comm::gather_texts(*same_stage_, mine);
+  for (std::size_t shard = 0; shard < all_lengths.size();
+       shard += static_cast<std::size_t>(place_.heads)) {
+    const std::string& text = all_lengths[shard];
     const std::size_t begin = lengths.size();
     lengths.resize(begin + text.size() / sizeof(std::int64_t));
     std::memcpy(lengths.data() + begin, text.data(), text.size());
@@ -225,16 +249,33 @@ std::optional<RunNeeds> RunRanks::worst(const RunNeeds& mine) {
 RunRanks::Losses RunRanks::share_losses(const StepRunner& runner, std::int64_t tokens,
                                         std::int64_t pipeline) {
   Losses all;
-  if (is_last() && pipeline == place_.shard) {
+  if (!several()) {
     all.losses.assign(runner.losses().begin(), runner.losses().end());
     all.correct.assign(runner.correct().begin(), runner.correct().end());
+    return all;
   }
-  if (!several()) return all;
-  all.losses.resize(static_cast<std::size_t>(tokens));
-  all.correct.resize(all.losses.size());
-  const auto last = static_cast<int>((pipeline + 1) * place_.stages - 1);
-  comm::share_bytes(*link_, last, {all.losses.data(), tokens * std::int64_t{sizeof(float)}});
-  comm::share_bytes(*link_, last, {all.correct.data(), tokens});
+  const auto size = static_cast<std::size_t>(tokens);
+  all.losses.resize(size);
+  all.correct.resize(size);
+  const SequenceLayout layout{tokens, runner.plan().chunk_tokens, runner.plan().page_tokens, {0}};
+  for (std::int64_t head = 0; head < place_.heads; ++head) {
+    const std::int64_t shard = pipeline * place_.heads + head;
+    Losses one{std::vector<float>(size), std::vector<char>(size)};
+    if (is_last() && shard == place_.shard) {
+      std::ranges::copy(runner.losses(), one.losses.begin());
+      std::ranges::copy(runner.correct(), one.correct.begin());
+    }
+    const int last = rank_of(shard, place_.stages - 1);
+    comm::share_bytes(*link_, last, {one.losses.data(), tokens * std::int64_t{sizeof(float)}});
+    comm::share_bytes(*link_, last, {one.correct.data(), tokens});
+    // Of each chunk, the slice that it had.
+    for (std::int64_t chunk = 0; chunk < layout.chunks(); ++chunk) {
+      const TokenSlice slice = HeadShare{place_.heads, head}.slice(layout.chunk_size(chunk));
+      const std::int64_t begin = layout.chunk_begin(chunk) + slice.begin;
+      std::copy_n(one.losses.begin() + begin, slice.tokens, all.losses.begin() + begin);
+      std::copy_n(one.correct.begin() + begin, slice.tokens, all.correct.begin() + begin);
+    }
+  }
   return all;
 }
 

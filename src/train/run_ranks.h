@@ -3,7 +3,8 @@
 // process, and nothing is sent.
 //
 // The ranks of one pipeline follow each other; then come those of the next one, which has the same
-// stages and works on other sequences (RankPlace).
+// stages and works on other sequences. A stage of a pipeline may have several ranks, which share
+// its heads and are neighbours (RankPlace).
 //
 // All ranks call the same functions in the same order. The thread that runs the steps owns it.
 #pragma once
@@ -18,6 +19,7 @@
 #include "comm/message_link.h"
 #include "comm/sub_link.h"
 #include "train/group_sums.h"
+#include "train/linked_heads.h"
 #include "train/linked_stages.h"
 #include "train/optimizer.h"
 #include "train/run_plan.h"
@@ -40,19 +42,21 @@ class RunRanks {
   comm::MessageLink& link() { return *link_; }
   // The stages before and after this one; null where one process has all of them.
   Neighbours* neighbours() { return neighbours_.get(); }
+  // The processes that share this stage's heads; null where one has all of them.
+  HeadExchange* exchange() { return exchange_.get(); }
   // Between the processes with the same stage; null if there is one.
   comm::Link* same_stage() { return same_stage_ ? &*same_stage_ : nullptr; }
 
   // Sequences of a step are cut into groups, which are worked on in rounds.
-  std::int64_t rounds() const { return groups_ / place_.shards; }
+  std::int64_t rounds() const { return groups_ / place_.pipelines(); }
   struct Sequences {
     std::int64_t begin = 0, end = 0;
   };
   // Of this process in a round.
   Sequences sequences(std::int64_t round) const;
   // Of an evaluation: sample `first + pipeline()` is this process's, up to first + pipelines().
-  std::int64_t pipelines() const { return place_.shards; }
-  std::int64_t pipeline() const { return place_.shard; }
+  std::int64_t pipelines() const { return place_.pipelines(); }
+  std::int64_t pipeline() const { return place_.pipeline(); }
 
   // Before every task: this rank is alive. At the first task of an episode (a chunk, or a pair of
   // them) all ranks vote; where they agree to stop it throws Interrupted.
@@ -119,6 +123,10 @@ class RunRanks {
     double squares = 0;
   };
   double norm_of_pieces(Optimizer& optimizer, const ParameterSet& gradients);
+  // Its number in the run.
+  int rank_of(std::int64_t shard, std::int64_t stage) const {
+    return static_cast<int>(place_.rank_of(shard, stage));
+  }
   // The number to stop by that all pipelines agree on.
   int agreed(int signal);
 
@@ -126,11 +134,14 @@ class RunRanks {
   comm::Link* tensors_;  // counts the bytes of both
   RankPlace place_;
   std::int64_t groups_, batch_;
-  std::optional<comm::SubLink> stages_, same_stage_;  // absent: of one
-  std::unique_ptr<GroupSums> sums_;                   // null: one group
-  std::vector<PieceSquares> squares_;                 // of all, in order
+  // Absent: of one. The stages before and after, with the same heads; those who share them; both;
+  // and all with the same stage.
+  std::optional<comm::SubLink> stages_, heads_, together_, same_stage_;
+  std::unique_ptr<GroupSums> sums_;    // null: one group
+  std::vector<PieceSquares> squares_;  // of all, in order
   std::vector<Run> runs_;
   std::unique_ptr<LinkedStages> neighbours_;
+  std::unique_ptr<LinkedHeads> exchange_;
   std::unique_ptr<TiedStages> tied_;
   std::unique_ptr<comm::StopVotes> votes_;
   std::int64_t episode_ = -1;  // of the last task

@@ -134,7 +134,7 @@ NumericsRecord choose_numerics(Device& device, const ModelConfig& config, std::i
 namespace {
 
 ops::PagedAttentionReserve attention_of(const ModelConfig& config, const NumericsRecord& numerics,
-                                        std::int64_t tokens) {
+                                        std::int64_t tokens, const HeadShare& heads) {
   // A window that covers the whole sequence counts as dense.
   const std::int64_t chunk = std::min(tokens, numerics.chunk_tokens),
                      pages = (tokens + numerics.page_tokens - 1) / numerics.page_tokens;
@@ -146,8 +146,8 @@ ops::PagedAttentionReserve attention_of(const ModelConfig& config, const Numeric
                                                            : std::min(window, tokens));
   }
   return {{.tokens = chunk,
-           .query_heads = config.query_heads,
-           .kv_heads = config.kv_heads,
+           .query_heads = config.query_heads / heads.ranks,
+           .kv_heads = config.kv_heads / heads.ranks,
            .head_size = config.head_size,
            .page_tokens = numerics.page_tokens,
            .compute = numerics.compute,
@@ -158,29 +158,40 @@ ops::PagedAttentionReserve attention_of(const ModelConfig& config, const Numeric
           numerics.exact()};
 }
 
+// A plan is for all processes that share heads; what they take of it depends on their slices.
+StepPlan of_rank(StepPlan plan, const HeadExchange* exchange) {
+  HeadShare& heads = plan.schedule.stage.heads;
+  const HeadShare here = exchange == nullptr ? HeadShare() : exchange->share();
+  LS_CHECK(heads.ranks == here.ranks, "a plan for {} processes that share heads, and there are {}",
+           heads.ranks, here.ranks);
+  heads = here;
+  return plan;
+}
+
 }  // namespace
 
 void reserve_libraries(Device& device, const ModelConfig& config, const NumericsRecord& numerics,
-                       std::int64_t tokens) {
-  ops::paged_attention_reserve(device.stream(), attention_of(config, numerics, tokens));
+                       std::int64_t tokens, const HeadShare& heads) {
+  ops::paged_attention_reserve(device.stream(), attention_of(config, numerics, tokens, heads));
 }
 
 std::int64_t library_bytes(Device& device, const ModelConfig& config,
-                           const NumericsRecord& numerics, std::int64_t tokens) {
+                           const NumericsRecord& numerics, std::int64_t tokens,
+                           const HeadShare& heads) {
   return ops::paged_attention_reserved_bytes(device.stream(),
-                                             attention_of(config, numerics, tokens));
+                                             attention_of(config, numerics, tokens, heads));
 }
 
 StepRunner::StepRunner(const ModelConfig& config, const ParameterSet& weights,
                        const ParameterSet& gradients, const NumericsRecord& numerics, StepPlan plan,
-                       const MakeMover& make_mover, Neighbours* neighbours)
+                       const MakeMover& make_mover, Neighbours* neighbours, HeadExchange* exchange)
     : config_(config),
       numerics_(numerics),
       gradient_set_(gradients),
       weights_(weights.model()),
       gradients_(gradients.model()),
       device_(weights.device()),
-      plan_(std::move(plan)),
+      plan_(of_rank(std::move(plan), exchange)),
       neighbours_(neighbours),
       retained_(device_, plan_.retained(config, kv_shape(config, numerics).dtype)),
       summaries_(device_, kv_shape(config, numerics), numerics.sparse, plan_.layout().pages()) {
@@ -194,16 +205,17 @@ StepRunner::StepRunner(const ModelConfig& config, const ParameterSet& weights,
         "{}: head and lookup are summed {}, and the record says otherwise", spec.name,
         spec.head_apart ? "apart" : "together");
   ops::use_kernel_choices(device_.stream(), numerics.choices);
-  reserve_libraries(device_, config, numerics, plan_.max_tokens);
+  const HeadShare& heads = plan_.schedule.stage.heads;
+  reserve_libraries(device_, config, numerics, plan_.max_tokens, heads);
   rope_ = std::make_unique<RopeOnDevice>(device_, config);
   arena_ = device_.allocate(plan_.memory.workspace, "workspace");
-  store_ = std::make_unique<KvStore>(device_, kv_shape(config, numerics), plan_.pages,
+  store_ = std::make_unique<KvStore>(device_, kv_shape(config, numerics, heads), plan_.pages,
                                      make_mover ? make_mover(device_) : nullptr);
   if (const std::vector<Retention> saved = plan_.saved(); !saved.empty())
     offloaded_ = std::make_unique<OffloadedActivations>(
         device_, make_mover ? make_mover(device_) : device_.make_mover(),
-        ActivationSizes(config_, numerics_.compute), config_.layers, plan_.longest_chunk(), saved,
-        plan_.activations);
+        ActivationSizes(config_, numerics_.compute, heads), config_.layers, plan_.longest_chunk(),
+        saved, plan_.activations);
   runner_ = std::make_unique<ChunkRunner>(RunnerContext{.device = device_,
                                                         .config = config_,
                                                         .numerics = numerics_,
@@ -215,7 +227,8 @@ StepRunner::StepRunner(const ModelConfig& config, const ParameterSet& weights,
                                                         .offloaded = offloaded_.get(),
                                                         .weighted = plan_.weighted,
                                                         .stage = plan_.schedule.stage,
-                                                        .neighbours = neighbours},
+                                                        .neighbours = neighbours,
+                                                        .exchange = exchange},
                                           workspace_, *store_);
   runner_->reserve(plan_.layout());
 }

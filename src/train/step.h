@@ -59,11 +59,12 @@ NumericsRecord choose_numerics(Device& device, const ModelConfig& config, std::i
 // Allocates the memory that the device's libraries need for steps of up to `tokens`, so that all
 // memory free afterwards is ours to use. Idempotent.
 void reserve_libraries(Device& device, const ModelConfig& config, const NumericsRecord& numerics,
-                       std::int64_t tokens);
+                       std::int64_t tokens, const HeadShare& heads = {});
 // How much that is, where it is much: a GPU's attention in `exact` mode. For plans of a GPU that is
 // not there, or of a part of one.
 std::int64_t library_bytes(Device& device, const ModelConfig& config,
-                           const NumericsRecord& numerics, std::int64_t tokens);
+                           const NumericsRecord& numerics, std::int64_t tokens,
+                           const HeadShare& heads = {});
 
 using MakeMover = std::function<std::unique_ptr<Mover>(Device&)>;
 
@@ -72,10 +73,11 @@ class StepRunner {
  public:
   // Allocates the plan's memory. Weights and gradients (F32; absent ones are not computed) must
   // outlive the runner. Copies go through the mover from `make_mover`; null: the device's own.
-  // `neighbours` outlive it too, where the plan is that of a stage.
+  // `neighbours` and `exchange` outlive it too, where the plan is that of a stage, and where
+  // processes share its heads.
   StepRunner(const ModelConfig& config, const ParameterSet& weights, const ParameterSet& gradients,
              const NumericsRecord& numerics, StepPlan plan, const MakeMover& make_mover = nullptr,
-             Neighbours* neighbours = nullptr);
+             Neighbours* neighbours = nullptr, HeadExchange* exchange = nullptr);
   StepRunner(const StepRunner&) = delete;
   StepRunner& operator=(const StepRunner&) = delete;
   ~StepRunner();

@@ -81,7 +81,8 @@ Trainer::Trainer(RunPlan plan, Device& device, RunSinks sinks, comm::MessageLink
     if (plan_.resume) restore();
   });
   timed("memory", [&] {
-    engine_.prepare_step(part_numerics(), plan_.step.value(), ranks_.neighbours());
+    engine_.prepare_step(part_numerics(), plan_.step.value(), ranks_.neighbours(),
+                         ranks_.exchange());
     prepare_snapshots();
   });
 }

@@ -1,0 +1,138 @@
+"""`train` with processes that share heads: the results of one process but for rounding, the same bytes in every run."""
+import os
+import re
+import shutil
+import signal
+import struct
+import subprocess
+
+from launch import KILLED_SECONDS, LIMIT, Run, expect, told
+from training import KINDS, STEPS, expect_refused, expect_same, folder_for, wait_until
+
+MOST = 1e-5  # relative difference of a tensor, in the norm of all its elements
+# Settings, and the numbers of stages and of pipelines that are compared with one process.
+HEAD_KINDS = {"dense": [(1, 1), (2, 1), (1, 2)], "documents apart": [(2, 1)], "pages in host memory": [(1, 1)],
+              "adapters": [(2, 1)], "adapters and whole modules": [(1, 1)], "state in host memory": [(1, 2)],
+              "some parameters frozen": [(1, 1)], "recomputed": [(2, 1)], "tied": [(1, 1), (2, 1)], "evaluated": [(2, 1)]}
+
+
+def command(folder, out, heads, stages, groups, options):
+    return folder.command(out, stages, [f"--parallel.heads={heads}", f"--parallel.data={groups}", *options])
+
+
+def train(folder, out, heads, stages, pipelines, *options, groups=None):
+    line, processes = command(folder, out, heads, stages, groups or pipelines, options), heads * stages * pipelines
+    if processes == 1:
+        done = subprocess.run(line, capture_output=True, text=True, timeout=LIMIT, check=False)
+        status, text = done.returncode, done.stderr
+    else:
+        status, text = Run([line] * processes).end()
+    expect(status == 0, f"{heads} x {stages} x {pipelines} processes: status {status}", text)
+
+
+def difference(a, b):
+    expect(a[:2] == b[:2] and a[0] == "F32", f"{a[:2]} and {b[:2]}")
+    count = len(a[2]) // 4
+    x, y = struct.unpack(f"<{count}f", a[2]), struct.unpack(f"<{count}f", b[2])
+    return (sum((p - q) ** 2 for p, q in zip(x, y)) / max(sum(p * p for p in x), 1e-60)) ** 0.5
+
+
+def expect_close(folder, a, b, step=STEPS):
+    first, second = folder.tensors(a, step), folder.tensors(b, step)
+    expect(first.keys() == second.keys(), f"tensors: {sorted(first.keys() ^ second.keys())}")
+    far = {name: difference(first[name], second[name]) for name in first}
+    worst = max(far, key=far.get)
+    expect(far[worst] <= MOST, f"{b}: {worst} is {far[worst]:.1e} from that of {a}")
+    lines = [folder.metrics(out) for out in (a, b)]
+    expect(len(lines[0]) == len(lines[1]), "lines of metrics")
+    for one, other in zip(*lines):
+        for key in ("loss", "gradient_norm"):
+            if key in one:
+                expect(abs(one[key] - other[key]) <= MOST * abs(one[key]), f"{key}: {one[key]} and {other[key]}")
+        for key in ("kind", "step", "targets", "tokens"):
+            expect(one.get(key) == other.get(key), f"{key}: {one.get(key)} and {other.get(key)}")
+
+
+def close(program, kind):
+    with folder_for(program, tied=kind.startswith("tied")) as folder:
+        for stages, pipelines in HEAD_KINDS[kind]:
+            one, out = f"one{pipelines}", f"out{stages}x{pipelines}"
+            options = [*KINDS[kind]]
+            if not os.path.isdir(folder.at(one)):
+                train(folder, one, 1, 1, 1, *options, groups=pipelines)
+            train(folder, out, 2, stages, pipelines, *options)
+            expect_close(folder, one, out)
+
+
+def same_bytes(program):
+    """Two runs, and fewer processes than groups."""
+    with folder_for(program) as folder:
+        train(folder, "a", 2, 1, 2)
+        train(folder, "b", 2, 1, 2)
+        train(folder, "c", 2, 1, 1, groups=2)
+        expect_same(folder, "a", "b")
+        expect_same(folder, "a", "c")
+
+
+def counts_bytes(program):
+    """One chunk, so nothing is computed twice: q, k, v and outputs, then what goes back, and the gradients and weights."""
+    with folder_for(program) as folder:
+        train(folder, "out", 2, 1, 1, "--training.context=64", "--training.chunk=64", "--training.batch=1")
+        elements = sum(len(data) // 4 for name, (_, _, data) in folder.tensors("out").items()
+                       if not re.match("first|second|master", name))
+        layers, query_heads, kv_heads, size = 4, 4, 2, 16
+        for line in folder.metrics("out"):
+            around = layers * (6 * query_heads + 4 * kv_heads) * size * 64 // 2 * 4
+            shared = elements * 4 * (2 if line["step"] > 1 else 1)
+            expect(line["ranks"] == 2 and line["bytes_sent"] == around + shared, f"{around} + {shared} expected: {line}")
+
+
+def resumed(program):
+    """Another number of processes goes on, near what one process comes to."""
+    with folder_for(program) as folder:
+        train(folder, "one", 1, 1, 1, "--checkpoint.every=1")
+        train(folder, "out", 2, 1, 1, "--checkpoint.every=1")
+        for heads, stages in ((1, 1), (2, 2), (1, 2)):
+            shutil.rmtree(folder.at("out", f"step-{STEPS}"))
+            train(folder, "out", heads, stages, 1, "--resume")
+            first, second = folder.tensors("one"), folder.tensors("out")
+            worst = max(difference(first[name], second[name]) for name in first)
+            expect(worst <= MOST, f"{heads} x {stages}: {worst:.1e}")
+
+
+def refused(program):
+    with folder_for(program) as folder:
+        def start(processes, heads, stages, *options):
+            return Run([command(folder, "out", heads, stages, 1, options)] * processes).end()
+
+        expect_refused(*start(3, 3, 1), "parallel.heads is 3 and the model has 2 KV heads")
+        expect_refused(*start(4, 4, 1), "parallel.heads is 4 and the model has 2 KV heads")
+        expect_refused(*start(2, 2, 1, *KINDS["sparse"]), "parallel.heads is 2 and some layers are sparse")
+        expect_refused(*start(3, 2, 1), "3 processes, which do not fit .* parallel.heads = 2")
+        done = subprocess.run(command(folder, "out", 2, 1, 1, ()), capture_output=True, text=True, timeout=LIMIT, check=False)
+        expect_refused(done.returncode, done.stderr, "parallel.heads is 2 and there is one process")
+
+
+def signalled(program):
+    """One process is asked to stop: all stop at the same chunk, and save."""
+    more = ["--training.steps=200", "--schedule.kind=constant"]
+    with folder_for(program) as folder:
+        run = Run([command(folder, "out", 2, 2, 1, more)] * 4)
+        pids = run.wait_for_ranks()
+        wait_until(run, lambda: "step 2/" in run.text(), "a second step")
+        os.kill(pids[3], signal.SIGTERM)
+        status, text = run.end(KILLED_SECONDS)
+        expect(status == 128 + signal.SIGTERM and "stopped by signal 15 after step" in text and not told(text),
+               f"status {status}", text)
+        step = int(re.search(r"stopped by signal 15 after step (\d+)", text).group(1))
+        train(folder, "again", 2, 2, 1, f"--training.steps={step}", "--schedule.kind=constant")
+        expect_same(folder, "again", "out", step)
+
+
+def cases(program):
+    return [("heads: refused", lambda: refused(program)),
+            *((f"heads: {kind}", lambda kind=kind: close(program, kind)) for kind in HEAD_KINDS),
+            ("heads: same bytes", lambda: same_bytes(program)),
+            ("heads: bytes sent", lambda: counts_bytes(program)),
+            ("heads: resumed", lambda: resumed(program)),
+            ("heads: TERM to one rank", lambda: signalled(program))]
