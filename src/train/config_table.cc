@@ -46,7 +46,8 @@ const ConfigSection kSections[] = {
      "`training.page`."},
     {"parallel",
      "Several processes, started by `mpirun` or `srun` ([parallel.md](parallel.md)). Their number "
-     "changes no bit of the result, and a run may be resumed with another."},
+     "changes no bit of the result, except by `parallel.heads`, and a run may be resumed with "
+     "another."},
 };
 
 // Named limits, which keep the table readable.

@@ -25,6 +25,11 @@ struct Cut {
 // few layers.
 std::vector<Cut> cuts_of(const RunPlan& shapes, const RankChoice& choice) {
   const ModelConfig& config = shapes.model.config;
+  if (const std::int64_t heads = shapes.config.parallel.heads; heads > 1)
+    throw Error(fmt::format("parallel.heads is {}, and plans of several ranks have pipelines and "
+                            "data groups alone",
+                            heads),
+                "set parallel.heads to 1 for the plan");
   const std::int64_t ranks = choice.ranks, fixed = shapes.config.parallel.data,
                      groups = fixed > 1 ? fixed : shapes.config.training.batch;
   std::vector<Cut> cuts;

@@ -37,7 +37,8 @@ std::int64_t exchange_bytes(const RunPlan& plan) {
 
 GroupSumsBytes RunRanks::group_sums_bytes(const RunPlan& plan) {
   return GroupSums::bytes_needed(plan.part.parameters, plan.numerics.data_groups * plan.place.heads,
-                                 plan.place.shards, plan.place.shard, {.direct = plan.place.direct});
+                                 plan.place.shards, plan.place.shard,
+                                 {.direct = plan.place.direct});
 }
 
 PortBytes RunRanks::message_memory(const RunPlan& plan, const Device& device) {

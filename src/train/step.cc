@@ -84,7 +84,8 @@ std::vector<Neighbours::Coming> coming_to(const Stage& stage, const StepSchedule
     for (const Task& task : episode.tasks) {
       const bool gradient = task.kind == TaskKind::kReceiveGradient,
                  input = task.kind == TaskKind::kEmbed && task.output && stage.receives;
-      if (gradient || input) all.push_back({gradient, layout.chunk_size(task.chunk) * token_bytes});
+      if (gradient || input)
+        all.push_back({gradient, stage.heads.rows(layout.chunk_size(task.chunk)) * token_bytes});
     }
   return all;
 }
