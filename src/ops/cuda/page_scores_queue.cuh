@@ -1,6 +1,6 @@
 // How the warpgroups of a block of page scores work together: one copies tiles into a queue, the
-// others take each as soon as it is there and multiply in turn. So one multiplies while the others
-// are busy with exponentials; left alone, they would drift into doing the same at the same time.
+// others take each as soon as it is there and multiply in turn, so that one multiplies while the
+// others are busy with exponentials.
 #pragma once
 
 #include "ops/cuda/page_scores_lanes.cuh"

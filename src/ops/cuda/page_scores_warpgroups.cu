@@ -2,6 +2,9 @@
 // of q are rows of the products in both passes and means are columns. In the first pass rows of q
 // stay in shared memory and means stream through it; in the second means stay, each warpgroup has
 // its own, and q streams.
+#include <algorithm>
+#include <limits>
+
 #include "ops/cuda/page_scores_queue.cuh"
 
 namespace longstride::ops::cuda {
