@@ -45,7 +45,7 @@ MachineRates h200() {
                  .small_heads_forward = 0.63,
                  .small_heads_backward = 0.8,
                  .half_tiles = 20};
-  m.page_scores = 430 * kTera;
+  m.page_scores = 550 * kTera;
   m.memory = 4 * kTera;
   m.gradient_sums = 10 * kTera;
   m.update = 4.2 * kTera;
