@@ -212,7 +212,7 @@ TEST(Heads, SlicesFollowEachOther) {
       std::int64_t next = 0;
       for (std::int64_t rank = 0; rank < ranks; ++rank) {
         const TokenSlice slice = HeadShare{ranks, rank}.slice(T);
-        if (slice.tokens > 0) EXPECT_EQ(slice.begin, next);
+        EXPECT_EQ(slice.begin, slice.tokens > 0 ? next : T - 1);
         EXPECT_LT(slice.begin, T);
         EXPECT_EQ(slice.rows, std::max<std::int64_t>(1, slice.tokens));
         EXPECT_LE(slice.rows, HeadShare{ranks}.most_rows(T));
