@@ -26,7 +26,7 @@ std::vector<std::string> nccl_files(const std::string& file) {
   if (const char* folders = std::getenv("LONGSTRIDE_CUDA_LIBRARIES"); folders != nullptr) {
     std::istringstream list(folders);
     for (std::string folder; std::getline(list, folder, ':');)
-      if (!folder.empty()) all.push_back(folder + "/" + name);
+      if (!folder.empty()) all.push_back(fmt::format("{}/{}", folder, name));
   }
   // NOLINTEND(concurrency-mt-unsafe)
   for (const char* folder : {"lib64", "lib", "targets/x86_64-linux/lib"})
