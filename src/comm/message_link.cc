@@ -86,6 +86,8 @@ void MessageLink::wait(Ticket ticket) {
   if (found == unfinished_.end()) return;
   const Time begin = Clock::now();
   waits_for_ = found->second;
+  wait_began_ = true;
+  given_.notify_one();
   changed_.wait(lock, [&] { return failure_ != nullptr || !unfinished_.contains(ticket.number); });
   waits_for_ = -1;
   counters_.seconds_waited += std::chrono::duration<double>(Clock::now() - begin).count();

@@ -115,6 +115,7 @@ class MessageLink final : public Link {
   std::uint64_t tickets_ = 0;
   std::uint64_t withdrawing_ = 0;  // a ticket that the owner is asked to take back
   bool withdrawn_ = false;         // its answer
+  bool wait_began_ = false;        // the owner polls without pauses for a while
   std::int64_t progress_ = 0;
   int waits_for_ = -1, waits_elsewhere_ = -1;
   int stop_ = 0, others_stop_ = 0;  // numbers to stop by: this rank's, and those heard of

@@ -298,7 +298,8 @@ void MessageLink::watch(Wire& wire) {
                     options_.timeout_seconds));
 }
 
-// While messages are under way, pauses grow with the time since the last one moved.
+// While messages are under way, pauses grow with the time since the last one moved, or since the
+// caller began to wait: a receive may have been started long before.
 void MessageLink::rest(bool moved) {
   const Time now = Clock::now();
   if (moved) {
@@ -308,14 +309,19 @@ void MessageLink::rest(bool moved) {
   const Clock::duration quiet = now - last_move_;
   std::unique_lock lock(mutex_);
   if (!posted_.empty() || withdrawing_ != 0) return;
+  if (std::exchange(wait_began_, false)) {
+    last_move_ = now;
+    return;
+  }
   const bool idle = ready_ && transfers_ != nullptr && transfers_->idle() && !closing_ &&
                     failure_ == nullptr && failing_ == nullptr;
   if (quiet < microseconds(200)) {  // sooner than a sleeper wakes
     lock.unlock();
     std::this_thread::yield();
   } else if (idle) {
-    given_.wait_for(lock, period_,
-                    [this] { return !posted_.empty() || closing_ || failing_ || abandoning_; });
+    given_.wait_for(lock, period_, [this] {
+      return !posted_.empty() || withdrawing_ != 0 || closing_ || failing_ || abandoning_;
+    });
     last_move_ = Clock::now();
   } else {
     given_.wait_for(lock, std::min<Clock::duration>(quiet / 16, milliseconds(1)));
