@@ -26,7 +26,7 @@ Span span(TraceTrack track, const char* what, std::uint64_t begin, std::uint64_t
 
 TEST(TraceFile, NothingIsATraceToo) {
   const ParsedTrace trace = written({"nothing", {}, {}});
-  EXPECT_EQ(trace.tracks.size(), 5u);
+  EXPECT_EQ(trace.tracks.size(), static_cast<std::size_t>(kTraceTracks));
   for (const auto& [name, events] : trace.tracks) EXPECT_TRUE(events.empty()) << name;
 }
 
