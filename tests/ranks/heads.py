@@ -60,8 +60,13 @@ def close(program, kind):
             options = [*KINDS[kind]]
             if not os.path.isdir(folder.at(one)):
                 train(folder, one, 1, 1, 1, *options, groups=pipelines)
+            if kind == "pages in host memory":  # each process has half of them
+                options[0] = "--memory.gpu=1000K"
             train(folder, out, 2, stages, pipelines, *options)
             expect_close(folder, one, out)
+            if kind == "pages in host memory":
+                line = folder.metrics(out)[-1]
+                expect(line["bytes_host_pages"] > 0 and line["bytes_moved_in"] > 0, f"no page has left: {line}")
 
 
 def same_bytes(program):
