@@ -7,9 +7,14 @@
 namespace longstride {
 
 LinkedHeads::LinkedHeads(Device& device, comm::Link& link, std::int64_t most_bytes)
-    : device_(device), link_(link) {
-  for (std::vector<std::byte>* bytes : {&by_tokens_, &by_process_, &by_heads_})
-    bytes->resize(static_cast<std::size_t>(most_bytes));
+    : device_(device),
+      link_(link),
+      room_(most_bytes),
+      memory_(device.allocate_host(host_bytes(most_bytes), most_bytes, "messages of heads")),
+      by_tokens_(memory_->data()),
+      by_process_(by_tokens_ + most_bytes),
+      by_heads_(by_process_ + most_bytes) {
+  memory_->prepare(0, memory_->bytes());
   const auto processes = static_cast<std::size_t>(link.size());
   to_.resize(processes);
   from_.resize(processes);
@@ -25,8 +30,8 @@ LinkedHeads::Cut& LinkedHeads::cut(ConstView y_TGC, ConstView x_SHC) {
                x_SHC.dim(2) == y_TGC.dim(2) && x_SHC.dtype() == y_TGC.dtype(),
            "{} of slice {} of {} is not {} with all heads", x_SHC.shape().to_string(), here.rank,
            here.ranks, y_TGC.shape().to_string());
-  LS_CHECK(x_SHC.bytes() <= std::ssize(by_tokens_) && y_TGC.bytes() <= std::ssize(by_heads_),
-           "{} and {} bytes, room for {}", x_SHC.bytes(), y_TGC.bytes(), by_tokens_.size());
+  LS_CHECK(x_SHC.bytes() <= room_ && y_TGC.bytes() <= room_, "{} and {} bytes, room for {}",
+           x_SHC.bytes(), y_TGC.bytes(), room_);
   cut_.row_bytes = y_TGC.bytes() / T;
   for (std::int64_t r = 0; r < here.ranks; ++r) {
     const TokenSlice slice = here.slice_of(r, T);
@@ -40,36 +45,35 @@ void LinkedHeads::to_heads(ConstView x_SHC, View y_TGC) {
   const Cut& c = cut(y_TGC, x_SHC);
   const std::int64_t tokens = c.slice.tokens, row = c.row_bytes;
   const auto processes = static_cast<std::int64_t>(to_.size());
-  if (tokens > 0) device_.copy_to_host(by_tokens_.data(), x_SHC.data(), tokens * processes * row);
+  if (tokens > 0) device_.copy_to_host(by_tokens_, x_SHC.data(), tokens * processes * row);
   for (std::int64_t t = 0; t < tokens; ++t)
     for (std::int64_t r = 0; r < processes; ++r)
-      std::memcpy(by_process_.data() + (r * tokens + t) * row,
-                  by_tokens_.data() + (t * processes + r) * row, static_cast<std::size_t>(row));
+      std::memcpy(by_process_ + (r * tokens + t) * row, by_tokens_ + (t * processes + r) * row,
+                  static_cast<std::size_t>(row));
   for (std::size_t r = 0; r < to_.size(); ++r) {
-    to_[r] = {by_process_.data() + static_cast<std::int64_t>(r) * c.slice_bytes(), c.slice_bytes()};
-    from_[r] = {by_heads_.data() + c.in_heads[r], c.sizes[r]};
+    to_[r] = {by_process_ + static_cast<std::int64_t>(r) * c.slice_bytes(), c.slice_bytes()};
+    from_[r] = {by_heads_ + c.in_heads[r], c.sizes[r]};
   }
   link_.all_to_all(to_, from_);
-  device_.copy_from_host(y_TGC.data(), by_heads_.data(), y_TGC.bytes());
+  device_.copy_from_host(y_TGC.data(), by_heads_, y_TGC.bytes());
 }
 
 void LinkedHeads::to_tokens(ConstView y_TGC, View x_SHC) {
   const Cut& c = cut(y_TGC, x_SHC);
   const std::int64_t tokens = c.slice.tokens, row = c.row_bytes;
   const auto processes = static_cast<std::int64_t>(to_.size());
-  device_.copy_to_host(by_heads_.data(), y_TGC.data(), y_TGC.bytes());
+  device_.copy_to_host(by_heads_, y_TGC.data(), y_TGC.bytes());
   for (std::size_t r = 0; r < to_.size(); ++r) {
-    to_[r] = {by_heads_.data() + c.in_heads[r], c.sizes[r]};
-    from_[r] = {by_process_.data() + static_cast<std::int64_t>(r) * c.slice_bytes(),
-                c.slice_bytes()};
+    to_[r] = {by_heads_ + c.in_heads[r], c.sizes[r]};
+    from_[r] = {by_process_ + static_cast<std::int64_t>(r) * c.slice_bytes(), c.slice_bytes()};
   }
   link_.all_to_all(to_, from_);
   if (tokens == 0) return device_.zero(x_SHC.data(), x_SHC.bytes());
   for (std::int64_t t = 0; t < tokens; ++t)
     for (std::int64_t r = 0; r < processes; ++r)
-      std::memcpy(by_tokens_.data() + (t * processes + r) * row,
-                  by_process_.data() + (r * tokens + t) * row, static_cast<std::size_t>(row));
-  device_.copy_from_host(x_SHC.data(), by_tokens_.data(), x_SHC.bytes());
+      std::memcpy(by_tokens_ + (t * processes + r) * row, by_process_ + (r * tokens + t) * row,
+                  static_cast<std::size_t>(row));
+  device_.copy_from_host(x_SHC.data(), by_tokens_, x_SHC.bytes());
 }
 
 }  // namespace longstride

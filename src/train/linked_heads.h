@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "comm/link.h"
@@ -40,9 +41,11 @@ class LinkedHeads final : public HeadExchange {
   Device& device_;
   comm::Link& link_;
   Cut cut_;
-  std::vector<std::byte> by_tokens_;   // [S, H, C]
-  std::vector<std::byte> by_process_;  // the same, [H / G, S, G, C]
-  std::vector<std::byte> by_heads_;    // [T, G, C]
+  std::int64_t room_;  // of each of the three
+  std::unique_ptr<Memory> memory_;
+  std::byte* by_tokens_;   // [S, H, C]
+  std::byte* by_process_;  // the same, [H / G, S, G, C]
+  std::byte* by_heads_;    // [T, G, C]
   std::vector<comm::SendBuffer> to_;
   std::vector<comm::ReceiveBuffer> from_;
 };
