@@ -137,6 +137,15 @@ TensorLink open_tensor_link(const TrainConfig& config, const RankDevice& rank,
   comm::NcclOptions options;
   options.lanes = comm::pipeline_lanes(static_cast<int>(rank.place.stages),
                                        static_cast<int>(rank.place.shards));
+  // Where processes share heads, ranks are numbered otherwise.
+  const auto rank_at = [&](int number) {
+    const std::int64_t stages = rank.place.stages;
+    return static_cast<int>(rank.place.rank_of(number / stages, number % stages));
+  };
+  for (auto& [from, to] : options.lanes) {
+    from = rank_at(from);
+    to = rank_at(to);
+  }
   options.timeout_seconds = config.parallel.timeout;
   TensorLink made{std::move(probe.library), nullptr};
   made.link = std::make_unique<comm::NcclLink>(*made.library, comm::make_link_streams(*rank.device),
