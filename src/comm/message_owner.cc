@@ -283,11 +283,13 @@ void MessageLink::watch(Wire& wire) {
   if (failed_at_ != Time{}) return;
   const Peer& self = peers_->at(rank_);
   for (int other = 0; other < size_; ++other) {
-    const Peer& peer = peers_->at(other);
-    if (other != rank_ && !peer.left && peer.host == self.host && !peer.process_space.empty() &&
-        peer.process_space == self.process_space && has_died(peer.process))
-      throw Error(fmt::format("{} has died (process {})", name(other), peer.process),
-                  "its own output, or the system's log (out of memory?), may say why");
+    Peer& peer = peers_->at(other);
+    if (other == rank_ || peer.left || peer.host != self.host || peer.process_space.empty() ||
+        peer.process_space != self.process_space || !has_died(peer.process))
+      continue;
+    peer.heard = {};  // it cannot say who is to tell
+    throw Error(fmt::format("{} has died (process {})", name(other), peer.process),
+                "its own output, or the system's log (out of memory?), may say why");
   }
   if (waits_for < 0 || waits_for == rank_) return;
   if (const std::optional<Blamed> blamed = peers_->blame(waits_for, timeout_, now))
