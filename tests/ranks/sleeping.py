@@ -4,8 +4,8 @@ import os
 from launch import Run, expect
 
 # Ranks; then chunks, sequences, milliseconds of a forward pass, and what every later chunk takes more.
-PIPELINES = {"4 ranks, equal chunks": (4, 8, 2, 50, 0), "4 ranks, growing chunks": (4, 10, 1, 30, 10),
-             "7 ranks, equal chunks": (7, 14, 1, 60, 0), "7 ranks, growing chunks": (7, 14, 1, 30, 8)}
+PIPELINES = {"4 ranks, equal chunks": (4, 6, 2, 90, 0), "4 ranks, growing chunks": (4, 8, 1, 50, 15),
+             "7 ranks, equal chunks": (7, 8, 1, 110, 0), "7 ranks, growing chunks": (7, 8, 1, 60, 20)}
 
 
 def sleeps(program, kind):
