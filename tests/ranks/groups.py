@@ -1,12 +1,9 @@
 """`train` with data groups: the bytes depend on the number of groups alone, not on the processes."""
-import os
 import re
 import shutil
-import signal
-import subprocess
 
-from launch import KILLED_SECONDS, LIMIT, Run, expect, told
-from training import KINDS, STEPS, expect_refused, expect_same, folder_for, results, wait_until
+from launch import Run, expect
+from training import KINDS, STEPS, expect_refused, expect_same, folder_for, results, run_to_end, stop_one
 
 # Settings of two groups whose bytes are compared; the others are those of pipelines alone.
 GROUP_KINDS = ["dense", "documents apart", "sparse", "gradient pages in bf16", "pages in host memory", "adapters",
@@ -19,13 +16,7 @@ def command(folder, out, stages, groups, options):
 
 
 def train(folder, out, processes, stages, groups, *options):
-    line = command(folder, out, stages, groups, options)
-    if processes == 1:
-        done = subprocess.run(line, capture_output=True, text=True, timeout=LIMIT, check=False)
-        status, text = done.returncode, done.stderr
-    else:
-        status, text = Run([line] * processes).end()
-    expect(status == 0, f"{processes} processes, {stages} stages: status {status}", text)
+    run_to_end(command(folder, out, stages, groups, options), processes)
 
 
 def compare(folder, groups, cuts, options):
@@ -102,18 +93,11 @@ def refused(program):
 
 
 def signalled(program):
-    """One process of one pipeline is asked to stop: all stop, and save."""
-    more = ["--training.steps=200", "--schedule.kind=constant"]
+    """In one pipeline: the other stops too."""
+    constant = "--schedule.kind=constant"
     with folder_for(program) as folder:
-        run = Run([command(folder, "out", 2, 2, more)] * 4)
-        pids = run.wait_for_ranks()
-        wait_until(run, lambda: "step 2/" in run.text(), "a second step")
-        os.kill(pids[3], signal.SIGTERM)
-        status, text = run.end(KILLED_SECONDS)
-        expect(status == 128 + signal.SIGTERM and "stopped by signal 15 after step" in text and not told(text),
-               f"status {status}", text)
-        step = int(re.search(r"stopped by signal 15 after step (\d+)", text).group(1))
-        train(folder, "one", 1, 1, 2, f"--training.steps={step}", "--schedule.kind=constant")
+        step = stop_one(command(folder, "out", 2, 2, ["--training.steps=200", constant]), 4)
+        train(folder, "one", 1, 1, 2, f"--training.steps={step}", constant)
         expect_same(folder, "one", "out", step)
 
 

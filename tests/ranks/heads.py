@@ -2,12 +2,11 @@
 import os
 import re
 import shutil
-import signal
 import struct
 import subprocess
 
-from launch import KILLED_SECONDS, LIMIT, Run, expect, told
-from training import KINDS, STEPS, expect_refused, expect_same, folder_for, wait_until
+from launch import LIMIT, Run, expect
+from training import KINDS, STEPS, expect_refused, expect_same, folder_for, run_to_end, stop_one
 
 MOST = 1e-5  # relative difference of a tensor, in the norm of all its elements
 # Settings, and the numbers of stages and of pipelines that are compared with one process.
@@ -21,13 +20,7 @@ def command(folder, out, heads, stages, groups, options):
 
 
 def train(folder, out, heads, stages, pipelines, *options, groups=None):
-    line, processes = command(folder, out, heads, stages, groups or pipelines, options), heads * stages * pipelines
-    if processes == 1:
-        done = subprocess.run(line, capture_output=True, text=True, timeout=LIMIT, check=False)
-        status, text = done.returncode, done.stderr
-    else:
-        status, text = Run([line] * processes).end()
-    expect(status == 0, f"{heads} x {stages} x {pipelines} processes: status {status}", text)
+    run_to_end(command(folder, out, heads, stages, groups or pipelines, options), heads * stages * pipelines)
 
 
 def difference(a, b):
@@ -119,18 +112,11 @@ def refused(program):
 
 
 def signalled(program):
-    """One process is asked to stop: all stop at the same chunk, and save."""
-    more = ["--training.steps=200", "--schedule.kind=constant"]
+    """All stop at the same chunk."""
+    constant = "--schedule.kind=constant"
     with folder_for(program) as folder:
-        run = Run([command(folder, "out", 2, 2, 1, more)] * 4)
-        pids = run.wait_for_ranks()
-        wait_until(run, lambda: "step 2/" in run.text(), "a second step")
-        os.kill(pids[3], signal.SIGTERM)
-        status, text = run.end(KILLED_SECONDS)
-        expect(status == 128 + signal.SIGTERM and "stopped by signal 15 after step" in text and not told(text),
-               f"status {status}", text)
-        step = int(re.search(r"stopped by signal 15 after step (\d+)", text).group(1))
-        train(folder, "again", 2, 2, 1, f"--training.steps={step}", "--schedule.kind=constant")
+        step = stop_one(command(folder, "out", 2, 2, 1, ["--training.steps=200", constant]), 4)
+        train(folder, "again", 2, 2, 1, f"--training.steps={step}", constant)
         expect_same(folder, "again", "out", step)
 
 

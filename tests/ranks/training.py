@@ -270,6 +270,28 @@ def wait_until(run, condition, what):
         time.sleep(0.01)
 
 
+def run_to_end(line, processes):
+    """The same command in all processes, which must succeed."""
+    if processes == 1:
+        done = subprocess.run(line, capture_output=True, text=True, timeout=LIMIT, check=False)
+        status, text = done.returncode, done.stderr
+    else:
+        status, text = Run([line] * processes).end()
+    expect(status == 0, f"{processes} processes: status {status}", text)
+
+
+def stop_one(line, processes):
+    """The last process is asked to stop: all stop, and save. Returns after which step."""
+    run = Run([line] * processes)
+    pids = run.wait_for_ranks()
+    wait_until(run, lambda: "step 2/" in run.text(), "a second step")
+    os.kill(pids[processes - 1], signal.SIGTERM)
+    status, text = run.end(KILLED_SECONDS)
+    stopped = re.search(r"stopped by signal 15 after step (\d+)", text)
+    expect(status == 128 + signal.SIGTERM and stopped and not told(text), f"status {status}", text)
+    return int(stopped.group(1))
+
+
 def signalled(program, number, everyone):
     """Stopped between chunks and saved; then resumed with another number of ranks."""
     more = ["--training.steps=40", "--schedule.kind=constant"]
