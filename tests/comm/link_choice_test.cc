@@ -85,8 +85,11 @@ TEST(LinkChoice, NcclThatCannotBeIsRefusedOnce) {
   });
   const std::string message = "NCCL is asked for, and rank 1 on node7 has no GPU";
   EXPECT_EQ(what_was_thrown(thrown[0]), "Error: " + message);
-  for (const std::size_t rank : {1, 2})
-    EXPECT_EQ(what_was_thrown(thrown[rank]), "RankFailed 0: " + message);
+  // By their own decision, or because rank 0 has said so first.
+  for (const std::size_t rank : {1, 2}) {
+    const std::string what = what_was_thrown(thrown[rank]);
+    EXPECT_TRUE(what.starts_with("RankFailed 0: ") && what.ends_with(message)) << what;
+  }
 }
 
 // The device of this process: a CPU needs no library.
