@@ -161,11 +161,11 @@ TEST(LinkFailure, ARankThatBeatsButDoesNotAdvanceIsNamed) {
 // Several times the timeout, but it says that it advances.
 TEST(LinkFailure, ALateRankThatAdvancesIsWaitedFor) {
   ThreadHub hub(3);
-  const auto thrown = run_thread_ranks(hub, quick(0.5), [&](MessageLink& link) {
+  const auto thrown = run_thread_ranks(hub, quick(1.5), [&](MessageLink& link) {
     int value = 0;
     if (link.rank() == 2)
       for (int i = 0; i < 30; ++i) {
-        std::this_thread::sleep_for(milliseconds(50));
+        std::this_thread::sleep_for(milliseconds(120));
         link.progressed();
       }
     else
