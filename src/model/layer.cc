@@ -52,12 +52,13 @@ void attend(const LayerPass& pass, LayerActivations& held) {
   Lease rotated_THC;  // if q is retained unrotated
   if (pass.weights.q_norm.present()) rotated_THC = rotated_queries(pass, held, !retains_q);
   const View q_THC = rotated_THC.present() ? rotated_THC : held.q_THC;
-  if (pass.task.sparse) {
-    if (pass.task.selects) pass.selector->select(pass, q_THC);
-    pass.selector->settle(pass.task, pass.pages);
-  }
   const AttendedChunk a = ctx.attended();
   const Lease q_heads = to_heads(pass, "q of heads", q_THC);
+  const View attending_THC = q_heads.present() ? q_heads : q_THC;
+  if (pass.task.sparse) {
+    if (pass.task.selects) pass.selector->select(pass, attending_THC);
+    pass.selector->settle(pass.task, pass.pages);
+  }
   held.attention_THC = take(pass, pass.places.attention_THC, "attention", {s.T, s.H, s.C});
   held.lse_HT = pass.places.lse_HT.present() ? Lease(pass.places.lse_HT)
                                              : ctx.take_f32("lse", {a.query_heads, a.tokens});
@@ -68,7 +69,7 @@ void attend(const LayerPass& pass, LayerActivations& held) {
   const VisitsView visits = visits_of(pass);
   for_segments(pass.pages, pass.task, [&](std::span<const KeySegment> segments) {
     ops::paged_attention_forward(ctx.stream(),
-                                 {.q_THC = q_heads.present() ? q_heads : q_THC,
+                                 {.q_THC = attending_THC,
                                   .kv = pass.pages.kv(pass.task.layer),
                                   .visits = visits,
                                   .out_THC = out_heads.present() ? out_heads : held.attention_THC,
@@ -85,7 +86,9 @@ void attend(const LayerPass& pass, LayerActivations& held) {
 void select(const LayerPass& pass, const LayerActivations& held) {
   Lease rotated_THC;
   if (pass.weights.q_norm.present()) rotated_THC = rotated_queries(pass, held, false);
-  pass.selector->select(pass, rotated_THC.present() ? rotated_THC : held.q_THC);
+  const View q_THC = rotated_THC.present() ? rotated_THC : held.q_THC;
+  const Lease q_heads = to_heads(pass, "q of heads", q_THC);
+  pass.selector->select(pass, q_heads.present() ? q_heads : q_THC);
 }
 
 // x + f W^T + b, the product normalised if there is a norm.

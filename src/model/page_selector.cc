@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ops/elementwise.h"
 #include "ops/page_selection.h"
 
 namespace longstride {
@@ -16,6 +17,10 @@ void PageSelector::reserve(const SequenceLayout& layout) {
   first_rows_.reserve(static_cast<std::size_t>(query_pages));
   for (Pending& pending : pending_)
     pending.lists.reserve(static_cast<std::size_t>(query_pages * sparse_.most_pages()));
+}
+
+std::int64_t PageSelector::most_score_bytes(const SequenceLayout& longest) {
+  return longest.chunk_pages(0).size() * longest.pages() * size_of(DType::kF32);
 }
 
 void PageSelector::begin_sequence(const SequenceLayout& layout) {
@@ -47,25 +52,27 @@ void PageSelector::summarize(const LayerPass& pass) {
 void PageSelector::select(const LayerPass& pass, ConstView q_THC) {
   const Task& task = pass.task;
   const ChunkContext& ctx = pass.ctx;
+  const AttendedChunk a = ctx.attended();
+  const HeadShare& share = ctx.shared.share;
   Pending& pending = pending_[next_pending_];
   next_pending_ = (next_pending_ + 1) % kMostPending;
   settle(pending, pass.pages);
   const Selection& s = sparse_.selection;
   const std::int64_t P = longest_.page_tokens, budget = sparse_.budget(task.layer),
                      most = std::max<std::int64_t>(1, longest_.pages()),
-                     query_pages = (ctx.tokens + P - 1) / P;
-  const DenseKeys seen{layout_.document_start(ctx.begin),
+                     query_pages = (a.tokens + P - 1) / P;
+  const DenseKeys seen{layout_.document_start(a.begin),
                        layout_.tokens_before_documents(task.chunk)};
-  const bool any = budget > 0 && seen.first < ctx.begin;
+  const bool any = budget > 0 && seen.first < a.begin;
   pending.task = task;
   pending.active = true;
   pending.fence = {};
   pending.lists.assign(any ? static_cast<std::size_t>(query_pages * budget) : 0, -1);
   {
     // The same tensors for every chunk, whether or not it has earlier pages, as the plan has them.
-    const ops::PageScoresShape shape{.tokens = ctx.tokens,
-                                     .query_heads = ctx.config.query_heads,
-                                     .kv_heads = ctx.config.kv_heads,
+    const ops::PageScoresShape shape{.tokens = a.tokens,
+                                     .query_heads = a.query_heads,
+                                     .kv_heads = a.kv_heads,
                                      .head_size = ctx.config.head_size,
                                      .page_tokens = P,
                                      .means = summaries_.means(),
@@ -73,25 +80,33 @@ void PageSelector::select(const LayerPass& pass, ConstView q_THC) {
     const Lease scratch = ctx.take_f32("page scores' scratch",
                                        {ops::page_scores_scratch_elements(ctx.stream(), shape)});
     const Lease scores_QN = ctx.take_f32("page scores", {query_pages, most});
+    Lease of_all;
+    if (share.several())
+      of_all = ctx.take_f32("page scores of all heads", {share.ranks, query_pages, most});
     const Lease sums_N = ctx.take_f32("sums of page scores", {most});
     const Lease union_U = ctx.workspace.take(
         "union of pages", DType::kI32, {std::max<std::int64_t>(1, std::min(s.union_pages, most))});
     const Lease lists_QB = ctx.workspace.take("selected pages", DType::kI32,
                                               {query_pages, std::max<std::int64_t>(1, budget)});
     if (any) {
-      const ops::PageScores scores{.q_THC = q_THC,
-                                   .summaries_MKC = summaries_.of_layer(task.layer),
-                                   .seen = seen,
-                                   .chunk_begin = ctx.begin,
-                                   .page_tokens = P,
-                                   .means = summaries_.means(),
-                                   .summary = s.summary,
-                                   .scoring = s.scoring,
-                                   .scale = attention_scale(ctx.config),
-                                   .scores_QN = scores_QN,
-                                   .scratch = scratch};
+      ops::PageScores scores{.q_THC = q_THC,
+                             .summaries_MKC = summaries_.of_layer(task.layer),
+                             .seen = seen,
+                             .chunk_begin = a.begin,
+                             .page_tokens = P,
+                             .means = summaries_.means(),
+                             .summary = s.summary,
+                             .scoring = s.scoring,
+                             .scale = attention_scale(ctx.config),
+                             .scores_QN = scores_QN,
+                             .scratch = scratch};
+      // Without gaps, so that only scores are sent.
+      if (share.several())
+        scores.scores_QN = {
+            scores_QN.view().data(), DType::kF32, {scores.query_pages(), scores.candidates()}};
       ops::page_scores(ctx.stream(), scores);
-      ops::choose_pages(ctx.stream(), {.scores_QN = scores_QN,
+      if (share.several()) add_heads(ctx, scores.scores_QN, of_all);
+      ops::choose_pages(ctx.stream(), {.scores_QN = scores.scores_QN,
                                        .query_pages = scores.query_pages(),
                                        .first_page = scores.first_page(),
                                        .candidates = scores.candidates(),
@@ -110,6 +125,16 @@ void PageSelector::select(const LayerPass& pass, ConstView q_THC) {
         ctx.device.copy_to_host(pending.lists.data(), lists_QB.view().data(), bytes);
     }
   }
+}
+
+// Every scoring is a sum over KV heads, each with the queries of its group.
+void PageSelector::add_heads(const ChunkContext& ctx, View scores_QN, View of_all) {
+  const std::int64_t ranks = ctx.shared.share.ranks;
+  const View all{of_all.data(), DType::kF32, {ranks, scores_QN.elements()}};
+  const auto one = [&](std::int64_t r) { return all.rows(r, 1).reshaped(scores_QN.shape()); };
+  if (ctx.shared.exchange != nullptr) ctx.shared.exchange->gather(scores_QN, all);
+  ops::add(ctx.stream(), {one(0), one(1), scores_QN});
+  for (std::int64_t r = 2; r < ranks; ++r) ops::add(ctx.stream(), {scores_QN, one(r), scores_QN});
 }
 
 void PageSelector::settle(const Task& task, PageStore& pages) {

@@ -28,7 +28,9 @@ class PageSelector {
   void begin_sequence(const SequenceLayout& layout);
   // Summarizes the pages that the task has appended, for the chunks after it.
   void summarize(const LayerPass& pass);
-  // Chooses the chunk's pages by its rotated queries, without waiting for the result.
+  // Chooses the chunk's pages by its rotated queries, those that this process attends with
+  // (ChunkContext::attended), without waiting for the result. Processes that share heads add up
+  // their scores and choose the same pages.
   void select(const LayerPass& pass, ConstView q_THC);
   // Waits for the result of that, and tells `pages` which they are. Nothing to do if it has been
   // done.
@@ -45,6 +47,9 @@ class PageSelector {
     return {std::min(sparse_.budget(layer), longest_.pages()),
             std::min(sparse_.selection.union_pages, longest_.pages())};
   }
+
+  // Of the scores of a chunk's pages for earlier ones, whatever the chunk.
+  static std::int64_t most_score_bytes(const SequenceLayout& longest);
 
   // The lists of the last sequence.
   const SelectedLists& lists() const { return lists_; }
@@ -65,6 +70,8 @@ class PageSelector {
     bool active = false;
   };
   void settle(Pending& pending, PageStore& pages);
+  // In place of the scores of this process's heads: those of all. `of_all`: one by one.
+  static void add_heads(const ChunkContext& ctx, View scores_QN, View of_all);
 
   static constexpr std::size_t kMostPending = 4;
   std::array<Pending, kMostPending> pending_;

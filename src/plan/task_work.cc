@@ -232,7 +232,7 @@ void TaskCounter::selected(const Task& task, TaskWork& work) const {
   AttentionWork& a = work.attention;
   const std::int64_t begin = layout_.chunk_begin(task.chunk), P = layout_.page_tokens,
                      pages = std::min(numerics_.sparse.budget(task.layer), begin / P);
-  const double T = a.queries, keys = real(pages * P);
+  const double T = a.queries, keys = real(pages * P), Q = Q_ * share_, K = K_ * share_;
   if (layout_.chunk_size(task.chunk) % P != 0) {  // not for the library
     a.window_flops = a.flops_per_key * (keys + (T + 1) / 2);
     return;
@@ -241,13 +241,13 @@ void TaskCounter::selected(const Task& task, TaskWork& work) const {
   a.selected_flops = a.flops_per_key * keys;
   if (pages == 0) return;
   // Every query page has copies of its pages, and the backward pass also of their gradients.
-  const double copies = T / real(P) * keys * 2 * K_ * bytes_;
+  const double copies = T / real(P) * keys * 2 * K * bytes_;
   work.memory += copies * (a.backward ? 4 : 2);
   // Queries and results are packed, and merged with those of the own keys.
-  work.memory += bytes_ * T * Q_ * (a.backward ? 12 : 6);
+  work.memory += bytes_ * T * Q * (a.backward ? 12 : 6);
   if (a.backward)
-    work.memory += 4 * gradient_bytes_ * K_ * real(task.most_visited * P) +
-                   2 * (2 * kF32 + 3 * bytes_) * T * Q_;
+    work.memory +=
+        4 * gradient_bytes_ * K * real(task.most_visited * P) + 2 * (2 * kF32 + 3 * bytes_) * T * Q;
 }
 
 void TaskCounter::scores(const Task& task, TaskWork& work) const {
@@ -255,7 +255,8 @@ void TaskCounter::scores(const Task& task, TaskWork& work) const {
   const std::int64_t pages = layout_.chunk_begin(task.chunk) / layout_.page_tokens;
   const double vectors =
                    real(pages * std::max<std::int64_t>(1, layout_.page_tokens / s.summary_tokens)),
-               heads = real(s.scoring == Scoring::kOomb ? config_.kv_heads : config_.query_heads);
+               heads = real(s.scoring == Scoring::kOomb ? config_.kv_heads : config_.query_heads) *
+                       share_;
   if (numerics_.sparse.budget(task.layer) > 0)
     work.score_flops =
         4 * real(config_.head_size) * heads * real(layout_.chunk_size(task.chunk)) * vectors;

@@ -6,14 +6,14 @@
 
 namespace longstride {
 
-LinkedHeads::LinkedHeads(Device& device, comm::Link& link, std::int64_t most_bytes)
+LinkedHeads::LinkedHeads(Device& device, comm::Link& link, const HeadRoom& room)
     : device_(device),
       link_(link),
-      room_(most_bytes),
-      memory_(device.allocate_host(host_bytes(most_bytes), most_bytes, "messages of heads")),
+      room_(room),
+      memory_(device.allocate_host(host_bytes(room), host_bytes(room), "messages of heads")),
       by_tokens_(memory_->data()),
-      by_process_(by_tokens_ + most_bytes),
-      by_heads_(by_process_ + most_bytes) {
+      by_process_(by_tokens_ + room.slice),
+      by_heads_(by_process_ + room.slice) {
   memory_->prepare(0, memory_->bytes());
   const auto processes = static_cast<std::size_t>(link.size());
   to_.resize(processes);
@@ -30,8 +30,8 @@ LinkedHeads::Cut& LinkedHeads::cut(ConstView y_TGC, ConstView x_SHC) {
                x_SHC.dim(2) == y_TGC.dim(2) && x_SHC.dtype() == y_TGC.dtype(),
            "{} of slice {} of {} is not {} with all heads", x_SHC.shape().to_string(), here.rank,
            here.ranks, y_TGC.shape().to_string());
-  LS_CHECK(x_SHC.bytes() <= room_ && y_TGC.bytes() <= room_, "{} and {} bytes, room for {}",
-           x_SHC.bytes(), y_TGC.bytes(), room_);
+  LS_CHECK(x_SHC.bytes() <= room_.slice && y_TGC.bytes() <= room_.slice,
+           "{} and {} bytes, room for {}", x_SHC.bytes(), y_TGC.bytes(), room_.slice);
   cut_.row_bytes = y_TGC.bytes() / T;
   for (std::int64_t r = 0; r < here.ranks; ++r) {
     const TokenSlice slice = here.slice_of(r, T);
@@ -74,6 +74,22 @@ void LinkedHeads::to_tokens(ConstView y_TGC, View x_SHC) {
       std::memcpy(by_tokens_ + (t * processes + r) * row, by_process_ + (r * tokens + t) * row,
                   static_cast<std::size_t>(row));
   device_.copy_from_host(x_SHC.data(), by_tokens_, x_SHC.bytes());
+}
+
+void LinkedHeads::gather(ConstView mine, View all) {
+  const std::int64_t each = mine.bytes();
+  LS_CHECK(all.bytes() == each * link_.size() && all.bytes() <= room_.gathered,
+           "{} bytes of {} processes, {} in all, room for {}", each, link_.size(), all.bytes(),
+           room_.gathered);
+  std::byte* const here = memory_->data() + link_.rank() * each;
+  device_.copy_to_host(here, mine.data(), each);
+  for (std::size_t r = 0; r < to_.size(); ++r) {
+    const bool other = static_cast<int>(r) != link_.rank();
+    to_[r] = {here, other ? each : 0};
+    from_[r] = {memory_->data() + static_cast<std::int64_t>(r) * each, other ? each : 0};
+  }
+  link_.all_to_all(to_, from_);
+  device_.copy_from_host(all.data(), memory_->data(), all.bytes());
 }
 
 }  // namespace longstride

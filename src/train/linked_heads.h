@@ -4,6 +4,7 @@
 // Not thread-safe: the thread that runs the step owns it.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,17 +16,25 @@
 
 namespace longstride {
 
+// The most bytes of what is exchanged.
+struct HeadRoom {
+  std::int64_t slice = 0;     // with all query heads
+  std::int64_t gathered = 0;  // from all processes together
+};
+
 class LinkedHeads final : public HeadExchange {
  public:
-  // `link`: between these processes, in the order of their heads. `most_bytes`: of the largest
-  // slice with all query heads. Device and link must outlive it.
-  LinkedHeads(Device& device, comm::Link& link, std::int64_t most_bytes);
+  // `link`: between these processes, in the order of their heads. Device and link must outlive it.
+  LinkedHeads(Device& device, comm::Link& link, const HeadRoom& room);
   // Of host memory, that one takes.
-  static std::int64_t host_bytes(std::int64_t most_bytes) { return 3 * most_bytes; }
+  static std::int64_t host_bytes(const HeadRoom& room) {
+    return std::max(3 * room.slice, room.gathered);
+  }
 
   HeadShare share() const override { return {link_.size(), link_.rank()}; }
   void to_heads(ConstView x_SHC, View y_TGC) override;
   void to_tokens(ConstView y_TGC, View x_SHC) override;
+  void gather(ConstView mine, View all) override;
 
  private:
   // Messages of an exchange. One of a slice has the tokens of that slice and the heads of a
@@ -41,11 +50,11 @@ class LinkedHeads final : public HeadExchange {
   Device& device_;
   comm::Link& link_;
   Cut cut_;
-  std::int64_t room_;  // of each of the three
-  std::unique_ptr<Memory> memory_;
-  std::byte* by_tokens_;   // [S, H, C]
-  std::byte* by_process_;  // the same, [H / G, S, G, C]
-  std::byte* by_heads_;    // [T, G, C]
+  HeadRoom room_;
+  std::unique_ptr<Memory> memory_;  // what is gathered, or the three below
+  std::byte* by_tokens_;            // [S, H, C]
+  std::byte* by_process_;           // the same, [H / G, S, G, C]
+  std::byte* by_heads_;             // [T, G, C]
   std::vector<comm::SendBuffer> to_;
   std::vector<comm::ReceiveBuffer> from_;
 };

@@ -224,13 +224,6 @@ void check_heads(const RunPlan& plan) {
   if (kv_heads % heads != 0)
     throw Error(fmt::format("parallel.heads is {} and the model has {} KV heads", heads, kv_heads),
                 fmt::format("set parallel.heads to a divisor of {}", kv_heads));
-  if (plan.numerics.sparse.any())
-    throw Error(
-        fmt::format("parallel.heads is {} and some layers are sparse: they select pages by the "
-                    "scores of all heads, which no process has",
-                    heads),
-        "set parallel.heads to 1 and parallel.pipeline or parallel.data to more, or make all "
-        "layers dense");
 }
 
 // The whole model, or the layers of a stage. All who share heads have the same plan.

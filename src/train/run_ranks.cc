@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/process_memory.h"
+#include "model/page_selector.h"
 #include "model/tied_head.h"
 
 namespace longstride {
@@ -29,8 +30,14 @@ std::int64_t message_bytes(const RunPlan& plan) {
   return slice_bytes(plan, plan.part.config.hidden_size);
 }
 
-std::int64_t exchange_bytes(const RunPlan& plan) {
-  return slice_bytes(plan, plan.part.config.query_heads * plan.part.config.head_size);
+HeadRoom exchange_room(const RunPlan& plan) {
+  const NumericsRecord& numerics = plan.part.numerics;
+  HeadRoom room{slice_bytes(plan, plan.part.config.query_heads * plan.part.config.head_size)};
+  if (numerics.sparse.any())
+    room.gathered = plan.place.heads *
+                    PageSelector::most_score_bytes({plan.config.training.context,
+                                                    numerics.chunk_tokens, numerics.page_tokens});
+  return room;
 }
 
 }  // namespace
@@ -47,7 +54,7 @@ PortBytes RunRanks::message_memory(const RunPlan& plan, const Device& device) {
     bytes = message_port_bytes(device, message_bytes(plan), plan.place.direct);
     bytes.host += TiedStages::host_bytes(plan.part.parameters);
   }
-  if (plan.place.heads > 1) bytes.host += LinkedHeads::host_bytes(exchange_bytes(plan));
+  if (plan.place.heads > 1) bytes.host += LinkedHeads::host_bytes(exchange_room(plan));
   // What they take of the device counts as gradients.
   bytes.host += group_sums_bytes(plan).host;
   return bytes;
@@ -110,7 +117,7 @@ RunRanks::RunRanks(const RunPlan& plan, Device& device, comm::MessageLink* link,
   if (const std::int64_t sums = groups_ * place_.heads; sums > 1)
     sums_ = std::make_unique<GroupSums>(device, plan.part.parameters, sums, same_stage(),
                                         GroupSumsOptions{.direct = place_.direct});
-  if (heads_) exchange_ = std::make_unique<LinkedHeads>(device, *heads_, exchange_bytes(plan));
+  if (heads_) exchange_ = std::make_unique<LinkedHeads>(device, *heads_, exchange_room(plan));
   if (together_)
     votes_ =
         std::make_unique<comm::StopVotes>(*together_, kVoteLag * static_cast<int>(place_.stages));

@@ -195,7 +195,8 @@ StepRunner::StepRunner(const ModelConfig& config, const ParameterSet& weights,
       plan_(of_rank(std::move(plan), exchange)),
       neighbours_(neighbours),
       retained_(device_, plan_.retained(config, kv_shape(config, numerics).dtype)),
-      summaries_(device_, kv_shape(config, numerics), numerics.sparse, plan_.layout().pages()) {
+      summaries_(device_, kv_shape(config, numerics, plan_.schedule.stage.heads), numerics.sparse,
+                 plan_.layout().pages()) {
   LS_CHECK(plan_.chunk_tokens == numerics.chunk_tokens && plan_.page_tokens == numerics.page_tokens,
            "a plan for chunks of {} and pages of {}, a record of {} and {}", plan_.chunk_tokens,
            plan_.page_tokens, numerics.chunk_tokens, numerics.page_tokens);

@@ -5,14 +5,22 @@ import shutil
 import struct
 import subprocess
 
+import tiny_model
 from launch import LIMIT, Run, expect
 from training import KINDS, STEPS, expect_refused, expect_same, folder_for, run_to_end, stop_one
 
 MOST = 1e-5  # relative difference of a tensor, in the norm of all its elements
+SPARSE = KINDS["sparse"]
+HEAD_OPTIONS = {**KINDS, "sparse, mass": [*SPARSE, "--attention.scoring=mass"],
+                "sparse, oomb": [*SPARSE, "--attention.scoring=oomb"],
+                "sparse, documents apart": [*SPARSE, *KINDS["documents apart"]],
+                "sparse, pages in host memory": [*KINDS["pages in host memory"], *SPARSE]}
 # Settings, and the numbers of stages and of pipelines that are compared with one process.
 HEAD_KINDS = {"dense": [(1, 1), (2, 1), (1, 2)], "documents apart": [(2, 1)], "pages in host memory": [(1, 1)],
               "adapters": [(2, 1)], "adapters and whole modules": [(1, 1)], "state in host memory": [(1, 2)],
-              "some parameters frozen": [(1, 1)], "recomputed": [(2, 1)], "tied": [(1, 1), (2, 1)], "evaluated": [(2, 1)]}
+              "some parameters frozen": [(1, 1)], "recomputed": [(2, 1)], "tied": [(1, 1), (2, 1)], "evaluated": [(2, 1)],
+              "sparse": [(1, 1), (2, 1), (1, 2)], "sparse, mass": [(1, 1)], "sparse, oomb": [(1, 1)],
+              "sparse, documents apart": [(2, 1)], "sparse, pages in host memory": [(1, 1)]}
 
 
 def command(folder, out, heads, stages, groups, options):
@@ -42,7 +50,8 @@ def expect_close(folder, a, b, step=STEPS):
         for key in ("loss", "gradient_norm"):
             if key in one:
                 expect(abs(one[key] - other[key]) <= MOST * abs(one[key]), f"{key}: {one[key]} and {other[key]}")
-        for key in ("kind", "step", "targets", "tokens"):
+        # Lists of sparse layers are the same.
+        for key in ("kind", "step", "targets", "tokens", "union_pages_mean", "union_pages_most", "selected_page_reuse"):
             expect(one.get(key) == other.get(key), f"{key}: {one.get(key)} and {other.get(key)}")
 
 
@@ -50,37 +59,51 @@ def close(program, kind):
     with folder_for(program, tied=kind.startswith("tied")) as folder:
         for stages, pipelines in HEAD_KINDS[kind]:
             one, out = f"one{pipelines}", f"out{stages}x{pipelines}"
-            options = [*KINDS[kind]]
+            options = [*HEAD_OPTIONS[kind]]
             if not os.path.isdir(folder.at(one)):
                 train(folder, one, 1, 1, 1, *options, groups=pipelines)
-            if kind == "pages in host memory":  # each process has half of them
+            if kind.endswith("pages in host memory"):  # each process has half of them
                 options[0] = "--memory.gpu=1000K"
             train(folder, out, 2, stages, pipelines, *options)
             expect_close(folder, one, out)
-            if kind == "pages in host memory":
+            if kind.startswith("sparse"):
+                expect(all(line["union_pages_most"] > 0 for line in folder.metrics(out)), "nothing was selected")
+            if kind.endswith("pages in host memory"):
                 line = folder.metrics(out)[-1]
                 expect(line["bytes_host_pages"] > 0 and line["bytes_moved_in"] > 0, f"no page has left: {line}")
 
 
-def same_bytes(program):
+def same_bytes(program, *options):
     """Two runs, and fewer processes than groups."""
     with folder_for(program) as folder:
-        train(folder, "a", 2, 1, 2)
-        train(folder, "b", 2, 1, 2)
-        train(folder, "c", 2, 1, 1, groups=2)
+        train(folder, "a", 2, 1, 2, *options)
+        train(folder, "b", 2, 1, 2, *options)
+        train(folder, "c", 2, 1, 1, *options, groups=2)
         expect_same(folder, "a", "b")
         expect_same(folder, "a", "c")
 
 
-def counts_bytes(program):
-    """One chunk, so nothing is computed twice: q, k, v and outputs, then what goes back, and the gradients and weights."""
+def four(program):
+    with folder_for(program, kv_heads=4) as folder:
+        train(folder, "one", 1, 1, 1, *SPARSE)
+        train(folder, "out", 4, 1, 1, *SPARSE)
+        expect_close(folder, "one", "out")
+
+
+def counts_bytes(program, chunks=1, options=()):
+    """Nothing is computed twice: q, k, v and outputs, then what goes back, and the gradients and weights. In sparse layers,
+    the scores of every chunk's 4 pages for all earlier ones."""
     with folder_for(program) as folder:
-        train(folder, "out", 2, 1, 1, "--training.context=64", "--training.chunk=64", "--training.batch=1")
+        tokens = 64 * chunks
+        tiny_model.write_tokens(folder.at("tokens.bin"), ends=0)
+        train(folder, "out", 2, 1, 1, f"--training.context={tokens}", "--training.chunk=64", "--training.batch=1",
+              f"--training.keep_chunks={chunks}", *options)
         elements = sum(len(data) // 4 for name, (_, _, data) in folder.tensors("out").items()
                        if not re.match("first|second|master", name))
         layers, query_heads, kv_heads, size = 4, 4, 2, 16
         for line in folder.metrics("out"):
-            around = layers * (6 * query_heads + 4 * kv_heads) * size * 64 // 2 * 4
+            around = layers * (6 * query_heads + 4 * kv_heads) * size * tokens // 2 * 4
+            around += 2 * layers * sum(4 * 4 * chunk for chunk in range(chunks)) * 4
             shared = elements * 4 * (2 if line["step"] > 1 else 1)
             expect(line["ranks"] == 2 and line["bytes_sent"] == around + shared, f"{around} + {shared} expected: {line}")
 
@@ -105,7 +128,6 @@ def refused(program):
 
         expect_refused(*start(3, 3, 1), "parallel.heads is 3 and the model has 2 KV heads")
         expect_refused(*start(4, 4, 1), "parallel.heads is 4 and the model has 2 KV heads")
-        expect_refused(*start(2, 2, 1, *KINDS["sparse"]), "parallel.heads is 2 and some layers are sparse")
         expect_refused(*start(3, 2, 1), "3 processes, which do not fit .* parallel.heads = 2")
         done = subprocess.run(command(folder, "out", 2, 1, 1, ()), capture_output=True, text=True, timeout=LIMIT, check=False)
         expect_refused(done.returncode, done.stderr, "parallel.heads is 2 and there is one process")
@@ -123,7 +145,10 @@ def signalled(program):
 def cases(program):
     return [("heads: refused", lambda: refused(program)),
             *((f"heads: {kind}", lambda kind=kind: close(program, kind)) for kind in HEAD_KINDS),
+            ("heads: sparse, four processes", lambda: four(program)),
             ("heads: same bytes", lambda: same_bytes(program)),
+            ("heads: sparse, same bytes", lambda: same_bytes(program, *SPARSE)),
             ("heads: bytes sent", lambda: counts_bytes(program)),
+            ("heads: sparse, bytes sent", lambda: counts_bytes(program, 3, SPARSE)),
             ("heads: resumed", lambda: resumed(program)),
             ("heads: TERM to one rank", lambda: signalled(program))]

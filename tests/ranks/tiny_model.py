@@ -33,10 +33,10 @@ def read_safetensors(path):
             for name, t in header.items()}
 
 
-def write_model(folder, tied=False, layers=4, broken=None, vocabulary=VOCABULARY):
+def write_model(folder, tied=False, layers=4, broken=None, vocabulary=VOCABULARY, kv_heads=2):
     """A Llama of random numbers; `broken` names a tensor that begins with a NaN."""
     os.makedirs(folder, exist_ok=True)
-    hidden, heads, kv_heads, size, feed_forward = 32, 4, 2, 16, 64
+    hidden, heads, size, feed_forward = 32, 4, 16, 64
     config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": vocabulary,
               "hidden_size": hidden, "intermediate_size": feed_forward, "num_hidden_layers": layers,
               "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": size, "rms_norm_eps": 1e-5,
@@ -73,9 +73,9 @@ def write_model(folder, tied=False, layers=4, broken=None, vocabulary=VOCABULARY
     write_safetensors(os.path.join(folder, "model.safetensors"), tensors)
 
 
-def write_tokens(path, count=6000, seed=3):
-    """Documents that end with token 0."""
+def write_tokens(path, count=6000, seed=3, ends=0.01):
+    """Documents that end with token 0, which this share of the tokens is."""
     chance = random.Random(seed)
     with open(path, "wb") as file:
-        file.write(struct.pack(f"<{count}I", *(0 if chance.random() < 0.01 else chance.randrange(1, VOCABULARY)
+        file.write(struct.pack(f"<{count}I", *(0 if chance.random() < ends else chance.randrange(1, VOCABULARY)
                                                for _ in range(count))))
