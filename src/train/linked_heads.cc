@@ -10,6 +10,7 @@ LinkedHeads::LinkedHeads(Device& device, comm::Link& link, const HeadRoom& room)
     : device_(device),
       link_(link),
       room_(room),
+      cut_({link.size(), link.rank()}),
       memory_(device.allocate_host(host_bytes(room), host_bytes(room), "messages of heads")),
       by_tokens_(memory_->data()),
       by_process_(by_tokens_ + room.slice),
@@ -18,32 +19,11 @@ LinkedHeads::LinkedHeads(Device& device, comm::Link& link, const HeadRoom& room)
   const auto processes = static_cast<std::size_t>(link.size());
   to_.resize(processes);
   from_.resize(processes);
-  cut_.in_heads.resize(processes);
-  cut_.sizes.resize(processes);
-}
-
-LinkedHeads::Cut& LinkedHeads::cut(ConstView y_TGC, ConstView x_SHC) {
-  const HeadShare here = share();
-  const std::int64_t T = y_TGC.dim(0);
-  cut_.slice = here.slice(T);
-  LS_CHECK(x_SHC.dim(0) == cut_.slice.rows && x_SHC.dim(1) == y_TGC.dim(1) * here.ranks &&
-               x_SHC.dim(2) == y_TGC.dim(2) && x_SHC.dtype() == y_TGC.dtype(),
-           "{} of slice {} of {} is not {} with all heads", x_SHC.shape().to_string(), here.rank,
-           here.ranks, y_TGC.shape().to_string());
-  LS_CHECK(x_SHC.bytes() <= room_.slice && y_TGC.bytes() <= room_.slice,
-           "{} and {} bytes, room for {}", x_SHC.bytes(), y_TGC.bytes(), room_.slice);
-  cut_.row_bytes = y_TGC.bytes() / T;
-  for (std::int64_t r = 0; r < here.ranks; ++r) {
-    const TokenSlice slice = here.slice_of(r, T);
-    cut_.in_heads[static_cast<std::size_t>(r)] = slice.begin * cut_.row_bytes;
-    cut_.sizes[static_cast<std::size_t>(r)] = slice.tokens * cut_.row_bytes;
-  }
-  return cut_;
 }
 
 void LinkedHeads::to_heads(ConstView x_SHC, View y_TGC) {
-  const Cut& c = cut(y_TGC, x_SHC);
-  const std::int64_t tokens = c.slice.tokens, row = c.row_bytes;
+  cut_.cut(y_TGC, x_SHC, room_.slice);
+  const std::int64_t tokens = cut_.slice().tokens, row = cut_.row_bytes();
   const auto processes = static_cast<std::int64_t>(to_.size());
   if (tokens > 0) device_.copy_to_host(by_tokens_, x_SHC.data(), tokens * processes * row);
   for (std::int64_t t = 0; t < tokens; ++t)
@@ -51,21 +31,22 @@ void LinkedHeads::to_heads(ConstView x_SHC, View y_TGC) {
       std::memcpy(by_process_ + (r * tokens + t) * row, by_tokens_ + (t * processes + r) * row,
                   static_cast<std::size_t>(row));
   for (std::size_t r = 0; r < to_.size(); ++r) {
-    to_[r] = {by_process_ + static_cast<std::int64_t>(r) * c.slice_bytes(), c.slice_bytes()};
-    from_[r] = {by_heads_ + c.in_heads[r], c.sizes[r]};
+    to_[r] = {by_process_ + static_cast<std::int64_t>(r) * cut_.slice_bytes(), cut_.slice_bytes()};
+    from_[r] = {by_heads_ + cut_.begin_of(r), cut_.bytes_of(r)};
   }
   link_.all_to_all(to_, from_);
   device_.copy_from_host(y_TGC.data(), by_heads_, y_TGC.bytes());
 }
 
 void LinkedHeads::to_tokens(ConstView y_TGC, View x_SHC) {
-  const Cut& c = cut(y_TGC, x_SHC);
-  const std::int64_t tokens = c.slice.tokens, row = c.row_bytes;
+  cut_.cut(y_TGC, x_SHC, room_.slice);
+  const std::int64_t tokens = cut_.slice().tokens, row = cut_.row_bytes();
   const auto processes = static_cast<std::int64_t>(to_.size());
   device_.copy_to_host(by_heads_, y_TGC.data(), y_TGC.bytes());
   for (std::size_t r = 0; r < to_.size(); ++r) {
-    to_[r] = {by_heads_ + c.in_heads[r], c.sizes[r]};
-    from_[r] = {by_process_ + static_cast<std::int64_t>(r) * c.slice_bytes(), c.slice_bytes()};
+    to_[r] = {by_heads_ + cut_.begin_of(r), cut_.bytes_of(r)};
+    from_[r] = {by_process_ + static_cast<std::int64_t>(r) * cut_.slice_bytes(),
+                cut_.slice_bytes()};
   }
   link_.all_to_all(to_, from_);
   if (tokens == 0) return device_.zero(x_SHC.data(), x_SHC.bytes());

@@ -54,7 +54,11 @@ PortBytes RunRanks::message_memory(const RunPlan& plan, const Device& device) {
     bytes = message_port_bytes(device, message_bytes(plan), plan.place.direct);
     bytes.host += TiedStages::host_bytes(plan.part.parameters);
   }
-  if (plan.place.heads > 1) bytes.host += LinkedHeads::host_bytes(exchange_room(plan));
+  if (plan.place.heads > 1) {
+    const PortBytes heads = head_exchange_bytes(exchange_room(plan), plan.place.direct);
+    bytes.host += heads.host;
+    bytes.device += heads.device;
+  }
   // What they take of the device counts as gradients.
   bytes.host += group_sums_bytes(plan).host;
   return bytes;
@@ -117,7 +121,7 @@ RunRanks::RunRanks(const RunPlan& plan, Device& device, comm::MessageLink* link,
   if (const std::int64_t sums = groups_ * place_.heads; sums > 1)
     sums_ = std::make_unique<GroupSums>(device, plan.part.parameters, sums, same_stage(),
                                         GroupSumsOptions{.direct = place_.direct});
-  if (heads_) exchange_ = std::make_unique<LinkedHeads>(device, *heads_, exchange_room(plan));
+  if (heads_) exchange_ = make_head_exchange(device, *heads_, exchange_room(plan), place_.direct);
   if (together_)
     votes_ =
         std::make_unique<comm::StopVotes>(*together_, kVoteLag * static_cast<int>(place_.stages));

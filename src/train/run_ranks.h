@@ -19,11 +19,11 @@
 #include "comm/message_link.h"
 #include "comm/sub_link.h"
 #include "train/group_sums.h"
-#include "train/linked_heads.h"
 #include "train/linked_stages.h"
 #include "train/optimizer.h"
 #include "train/run_plan.h"
 #include "train/run_sinks.h"
+#include "train/shared_heads.h"
 #include "train/tied_stages.h"
 
 namespace longstride {
@@ -141,7 +141,7 @@ class RunRanks {
   std::vector<PieceSquares> squares_;  // of all, in order
   std::vector<Run> runs_;
   std::unique_ptr<LinkedStages> neighbours_;
-  std::unique_ptr<LinkedHeads> exchange_;
+  std::unique_ptr<HeadExchange> exchange_;
   std::unique_ptr<TiedStages> tied_;
   std::unique_ptr<comm::StopVotes> votes_;
   std::int64_t episode_ = -1;  // of the last task

@@ -12,6 +12,7 @@
 #include "ops/paged_attention.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
+#include "ops/swap_axes.h"
 #include "ops/swiglu.h"
 #include "tensor/token_rows.h"
 
@@ -54,6 +55,15 @@ TEST_F(Checks, LinearRefusesTypesItCannotRead) {
       linear_forward(stream_,
                      {.x_RI = integers({2, 3}), .w_OI = floats({4, 3}), .y_RO = floats({2, 4})}),
       InternalError);
+}
+
+TEST_F(Checks, SwapAxesRefusesWhatIsNotTheSameRows) {
+  EXPECT_THROW(swap_axes(stream_, {.x_ABC = floats({2, 3, 4}), .y_BAC = floats({2, 3, 4})}),
+               InternalError);
+  EXPECT_THROW(swap_axes(stream_, {.x_ABC = floats({2, 3, 4}), .y_BAC = integers({3, 2, 4})}),
+               InternalError);
+  EXPECT_THROW(swap_axes(stream_, {.x_ABC = floats({6, 4}), .y_BAC = floats({4, 6})}),
+               InternalError);
 }
 
 TEST_F(Checks, RmsNormRefusesTooLittleScratch) {

@@ -15,9 +15,10 @@
 #include "model/stage_parts.h"
 #include "model/tied_head.h"
 #include "tests/train/step_fixture.h"
-#include "train/linked_heads.h"
+#include "tests/train/twin_ranks.h"
 #include "train/linked_stages.h"
 #include "train/run_plan.h"
+#include "train/shared_heads.h"
 #include "train/tied_stages.h"
 
 namespace longstride {
@@ -44,6 +45,7 @@ struct HeadsSetting {
   bool evaluate = false, rebuild = false, recompute = true, wavefront = true;
   SparseLayers sparse = {};
   bool host_pages = false;  // the device has room for as few pages as can be
+  bool direct = false;      // by NCCL's twin, in device memory
 };
 
 inline RandomCase heads_case(std::uint64_t seed, std::int64_t tokens, std::int64_t kv_heads) {
@@ -109,8 +111,7 @@ inline HeadsOutcome run_heads(const RandomCase& c, const ParameterSet& weights,
   all.sent.resize(gradients.size());
   all.losses.resize(c.tokens.size());
   std::mutex mutex;
-  comm::ThreadHub hub(ranks);
-  const auto failures = comm::run_thread_ranks(hub, {}, [&](comm::MessageLink& link) {
+  const auto run_rank = [&](comm::Link& link) {
     const auto rank = static_cast<std::size_t>(link.rank());
     const RankPlace place = RankPlace::of_rank(link.rank(), ranks, s.stages, s.heads);
     std::vector<int> stages, heads;
@@ -144,14 +145,17 @@ inline HeadsOutcome run_heads(const RandomCase& c, const ParameterSet& weights,
                        planned = plan.memory.total() + plan.memory.host(),
                        before = device->allocated_bytes();
     LinkedStages neighbours(*device, stage_link, rows * c.config.hidden_size * 4);
-    LinkedHeads exchange(
-        *device, head_link,
-        {rows * c.config.query_heads * c.config.head_size * 4,
-         s.heads * PageSelector::most_score_bytes({options.max_tokens, s.chunk, s.page})});
+    const HeadRoom room{
+        rows * c.config.query_heads * c.config.head_size * 4,
+        s.heads * PageSelector::most_score_bytes({options.max_tokens, s.chunk, s.page})};
+    const std::int64_t without = device->allocated_bytes();
+    const auto exchange = make_head_exchange(*device, head_link, room, s.direct);
+    const PortBytes taken = head_exchange_bytes(room, s.direct);
+    EXPECT_EQ(device->allocated_bytes() - without, taken.host + taken.device);
     TiedStages tied(*device, stage_link, parts.parameters);
     const std::int64_t others = device->allocated_bytes() - before;
     StepRunner runner(parts.config, mine, sums, parts.numerics, std::move(plan), nullptr,
-                      s.stages > 1 ? &neighbours : nullptr, s.heads > 1 ? &exchange : nullptr);
+                      s.stages > 1 ? &neighbours : nullptr, s.heads > 1 ? exchange.get() : nullptr);
     EXPECT_EQ(device->allocated_bytes() - before - others, planned);
     runner.record_losses();
     SequenceInput input{c.tokens, c.targets, c.document_starts};
@@ -167,16 +171,22 @@ inline HeadsOutcome run_heads(const RandomCase& c, const ParameterSet& weights,
         gradients[rank].emplace(
             sums.specs()[static_cast<std::size_t>(i)].name,
             std::vector<float>(view.as<float>(), view.as<float>() + view.elements()));
-    all.sent[rank] = link.counters().all_sent();
+    all.sent[rank] = link.counters().tensors_sent();
     add_lists(parts, runner, {options.max_tokens, s.chunk, s.page}, all.lists);
     if (place.shard == 0) all.selection += result.selection;
     all.moved += result.moved.in;
     if (parts.stage.sends) return;
     results[rank] = result;
     for (std::size_t t = 0; t < all.losses.size(); ++t) all.losses[t] += runner.losses()[t];
-  });
-  for (const std::exception_ptr& failure : failures)
-    if (failure) std::rethrow_exception(failure);
+  };
+  if (s.direct) {
+    comm::run_twin_ranks(ranks, run_rank);
+  } else {
+    comm::ThreadHub hub(ranks);
+    for (const std::exception_ptr& failure :
+         comm::run_thread_ranks(hub, {}, [&](comm::MessageLink& link) { run_rank(link); }))
+      if (failure) std::rethrow_exception(failure);
+  }
   for (const SequenceResult& one : results) {
     all.loss += one.loss_sum;
     all.targets += one.targets;

@@ -8,57 +8,17 @@
 #include "comm/sub_link.h"
 #include "device/device.h"
 #include "model/presets.h"
-#include "tests/comm/nccl_ranks.h"
+#include "tests/train/twin_ranks.h"
 #include "train/device_port.h"
 #include "train/group_sums.h"
 
 namespace longstride::comm {
 namespace {
 
-// The tests compute on the host, where a stream cannot wait for them.
-class HostWaits final : public Link {
- public:
-  explicit HostWaits(Link& link) : link_(link) {}
-  int rank() const override { return link_.rank(); }
-  int size() const override { return link_.size(); }
-  bool moves(MemoryKind kind) const override { return link_.moves(kind); }
-  bool done(Ticket ticket) override { return link_.done(ticket); }
-  void wait(Ticket ticket) override { link_.wait(ticket); }
-  void wait_on_stream(Ticket ticket) override { link_.wait(ticket); }
-  bool withdraw(Ticket ticket) override { return link_.withdraw(ticket); }
-  void abandon() noexcept override { link_.abandon(); }
-  ByteCounters counters() const override { return link_.counters(); }
-  Ticket start_send(int to, SendBuffer buffer, Traffic traffic) override {
-    EXPECT_EQ(buffer.memory, MemoryKind::kDevice);
-    return link_.start_send(to, buffer, traffic);
-  }
-  Ticket start_receive(int from, ReceiveBuffer buffer, Traffic traffic) override {
-    return link_.start_receive(from, buffer, traffic);
-  }
-
- private:
-  Link& link_;
-};
-
-void run(int ranks, const std::function<void(Link&)>& body) {
-  LinkOptions options;
-  options.timeout_seconds = 30;
-  NcclOptions nccl{.lanes = all_lanes(ranks)};
-  for (const std::exception_ptr& why : run_nccl_ranks(
-           ranks, options,
-           [&](const NcclRank& rank) {
-             HostWaits link(rank.link);
-             body(link);
-           },
-           &nccl))
-    EXPECT_EQ(what_was_thrown(why), "nothing");
-  EXPECT_STREQ(twin().violations(), "");
-}
-
 // Each stage passes on what it gets, one more; the sender is up to two messages ahead.
 TEST(NcclTraining, TensorsBetweenStages) {
   for (const int ranks : {2, 3, 4})
-    run(ranks, [](Link& link) {
+    run_twin_ranks(ranks, [](Link& link) {
       constexpr std::int64_t kMessages = 7, kElements = 100;
       const auto device = make_device("cpu");
       const std::int64_t before = device->used_bytes(), most = kElements * 4;
@@ -96,7 +56,7 @@ TEST(NcclTraining, SumsOfGroups) {
       const std::int64_t groups = ranks * rounds;
       std::mutex mutex;
       std::int64_t sent = 0;
-      run(ranks, [&](Link& link) {
+      run_twin_ranks(ranks, [&](Link& link) {
         const auto device = make_device("cpu");
         ParameterSet gradients = ParameterSet::gradients(*device, specs),
                      weights(*device, specs, "weights");

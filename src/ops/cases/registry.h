@@ -21,5 +21,6 @@ std::vector<OpCase> paged_attention_cases();
 std::vector<OpCase> page_selection_cases();
 std::vector<OpCase> adapter_cases();
 std::vector<OpCase> quantize_cases();
+std::vector<OpCase> swap_axes_cases();
 
 }  // namespace longstride::ops

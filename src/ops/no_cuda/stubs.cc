@@ -13,6 +13,7 @@
 #include "ops/quantize.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
+#include "ops/swap_axes.h"
 #include "ops/swiglu.h"
 
 namespace longstride::ops::cuda {
@@ -47,6 +48,7 @@ LS_NO_CUDA(rope_tables, RopeTables)
 LS_NO_CUDA(rope, Rope)
 LS_NO_CUDA(append_kv, AppendKv)
 LS_NO_CUDA(take_kv_gradient, TakeKvGradient)
+LS_NO_CUDA(swap_axes, SwapAxes)
 LS_NO_CUDA(swiglu_forward, SwigluForward)
 LS_NO_CUDA(swiglu_backward, SwigluBackward)
 LS_NO_CUDA(dropout_forward, DropoutForward)
