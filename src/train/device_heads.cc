@@ -26,14 +26,10 @@ void DeviceHeads::start(const To& to, const From& from) {
   // Each begins with its neighbour.
   for (int i = 1; i < n; ++i) {
     const int source = (rank - i + n) % n, target = (rank + i) % n;
-    if (const Bytes coming = from(source); coming.bytes > 0)
-      tickets_.push_back(link_.start_receive(source,
-                                             {coming.data, coming.bytes, comm::MemoryKind::kDevice},
-                                             comm::Traffic::kAllToAll));
-    if (const Bytes leaving = to(target); leaving.bytes > 0)
-      tickets_.push_back(link_.start_send(target,
-                                          {leaving.data, leaving.bytes, comm::MemoryKind::kDevice},
-                                          comm::Traffic::kAllToAll));
+    if (const comm::ReceiveBuffer coming = from(source); coming.bytes > 0)
+      tickets_.push_back(link_.start_receive(source, coming, comm::Traffic::kAllToAll));
+    if (const comm::SendBuffer leaving = to(target); leaving.bytes > 0)
+      tickets_.push_back(link_.start_send(target, leaving, comm::Traffic::kAllToAll));
   }
 }
 
@@ -58,11 +54,12 @@ void DeviceHeads::to_heads(ConstView x_SHC, View y_TGC) {
   auto* const y = static_cast<std::byte*>(y_TGC.data());
   start(
       [&](int r) {
-        return Bytes{by_process_->data() + r * cut_.slice_bytes(), cut_.slice_bytes()};
+        return comm::SendBuffer(by_process_->data() + r * cut_.slice_bytes(), cut_.slice_bytes(),
+                                comm::MemoryKind::kDevice);
       },
       [&](int r) {
-        const auto at = static_cast<std::size_t>(r);
-        return Bytes{y + cut_.begin_of(at), cut_.bytes_of(at)};
+        return comm::ReceiveBuffer(y + cut_.begin_of(r), cut_.bytes_of(r),
+                                   comm::MemoryKind::kDevice);
       });
   if (tokens > 0)
     ops::convert(device_.stream(),
@@ -75,15 +72,14 @@ void DeviceHeads::to_tokens(ConstView y_TGC, View x_SHC) {
   cut_.cut(y_TGC, x_SHC, room_.slice);
   const std::int64_t tokens = cut_.slice().tokens, row = y_TGC.dim(1) * y_TGC.dim(2);
   const HeadShare here = share();
-  // A link reads what it sends, no more.
-  auto* const y = static_cast<std::byte*>(const_cast<void*>(y_TGC.data()));
+  const auto* const y = static_cast<const std::byte*>(y_TGC.data());
   start(
       [&](int r) {
-        const auto at = static_cast<std::size_t>(r);
-        return Bytes{y + cut_.begin_of(at), cut_.bytes_of(at)};
+        return comm::SendBuffer(y + cut_.begin_of(r), cut_.bytes_of(r), comm::MemoryKind::kDevice);
       },
       [&](int r) {
-        return Bytes{by_process_->data() + r * cut_.slice_bytes(), cut_.slice_bytes()};
+        return comm::ReceiveBuffer(by_process_->data() + r * cut_.slice_bytes(), cut_.slice_bytes(),
+                                   comm::MemoryKind::kDevice);
       });
   if (tokens > 0)
     ops::convert(device_.stream(),
@@ -101,14 +97,10 @@ void DeviceHeads::gather(ConstView mine, View all) {
   LS_CHECK(all.bytes() == each * here.ranks, "{} bytes of {} processes, {} in all", each,
            here.ranks, all.bytes());
   const View rows = all.reshaped({here.ranks, mine.elements()});
-  auto* const sent = static_cast<std::byte*>(const_cast<void*>(mine.data()));
-  start(
-      [&](int) {
-        return Bytes{sent, each};
-      },
-      [&](int r) {
-        return Bytes{static_cast<std::byte*>(rows.rows(r, 1).data()), each};
-      });
+  start([&](int) { return comm::SendBuffer(mine.data(), each, comm::MemoryKind::kDevice); },
+        [&](int r) {
+          return comm::ReceiveBuffer(rows.rows(r, 1).data(), each, comm::MemoryKind::kDevice);
+        });
   ops::convert(device_.stream(), {mine.reshaped({1, mine.elements()}), rows.rows(here.rank, 1)});
   settle();
 }

@@ -27,10 +27,6 @@ class DeviceHeads final : public HeadExchange {
   void gather(ConstView mine, View all) override;
 
  private:
-  struct Bytes {
-    std::byte* data = nullptr;
-    std::int64_t bytes = 0;
-  };
   // Messages from and to all other processes; to(r) and from(r) say where those of process r are.
   // None is sent if it has no bytes.
   template <class To, class From>

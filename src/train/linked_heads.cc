@@ -30,9 +30,10 @@ void LinkedHeads::to_heads(ConstView x_SHC, View y_TGC) {
     for (std::int64_t r = 0; r < processes; ++r)
       std::memcpy(by_process_ + (r * tokens + t) * row, by_tokens_ + (t * processes + r) * row,
                   static_cast<std::size_t>(row));
-  for (std::size_t r = 0; r < to_.size(); ++r) {
-    to_[r] = {by_process_ + static_cast<std::int64_t>(r) * cut_.slice_bytes(), cut_.slice_bytes()};
-    from_[r] = {by_heads_ + cut_.begin_of(r), cut_.bytes_of(r)};
+  for (std::int64_t r = 0; r < processes; ++r) {
+    const auto at = static_cast<std::size_t>(r);
+    to_[at] = {by_process_ + r * cut_.slice_bytes(), cut_.slice_bytes()};
+    from_[at] = {by_heads_ + cut_.begin_of(r), cut_.bytes_of(r)};
   }
   link_.all_to_all(to_, from_);
   device_.copy_from_host(y_TGC.data(), by_heads_, y_TGC.bytes());
@@ -43,10 +44,10 @@ void LinkedHeads::to_tokens(ConstView y_TGC, View x_SHC) {
   const std::int64_t tokens = cut_.slice().tokens, row = cut_.row_bytes();
   const auto processes = static_cast<std::int64_t>(to_.size());
   device_.copy_to_host(by_heads_, y_TGC.data(), y_TGC.bytes());
-  for (std::size_t r = 0; r < to_.size(); ++r) {
-    to_[r] = {by_heads_ + cut_.begin_of(r), cut_.bytes_of(r)};
-    from_[r] = {by_process_ + static_cast<std::int64_t>(r) * cut_.slice_bytes(),
-                cut_.slice_bytes()};
+  for (std::int64_t r = 0; r < processes; ++r) {
+    const auto at = static_cast<std::size_t>(r);
+    to_[at] = {by_heads_ + cut_.begin_of(r), cut_.bytes_of(r)};
+    from_[at] = {by_process_ + r * cut_.slice_bytes(), cut_.slice_bytes()};
   }
   link_.all_to_all(to_, from_);
   if (tokens == 0) return device_.zero(x_SHC.data(), x_SHC.bytes());

@@ -33,8 +33,8 @@ class HeadCut {
   std::int64_t row_bytes() const { return row_bytes_; }  // of a token with the heads of a process
   std::int64_t slice_bytes() const { return slice_.tokens * row_bytes_; }  // of a message from here
   // Of the slice of a process: where it is in y, and its bytes.
-  std::int64_t begin_of(std::size_t rank) const { return begins_[rank]; }
-  std::int64_t bytes_of(std::size_t rank) const { return sizes_[rank]; }
+  std::int64_t begin_of(std::int64_t rank) const { return begins_[static_cast<std::size_t>(rank)]; }
+  std::int64_t bytes_of(std::int64_t rank) const { return sizes_[static_cast<std::size_t>(rank)]; }
 
  private:
   HeadShare share_;

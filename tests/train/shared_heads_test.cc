@@ -10,19 +10,19 @@
 namespace longstride {
 namespace {
 
-constexpr std::int64_t kHeadSize = 3;
+constexpr std::int64_t kSharedHeadSize = 3;
 
-float element(std::int64_t token, std::int64_t head, std::int64_t c) {
+float shared_element(std::int64_t token, std::int64_t head, std::int64_t c) {
   return static_cast<float>((token * 16 + head) * 8 + c);
 }
 
-// [tokens, heads, kHeadSize] of a whole tensor.
-std::vector<float> part_of(std::int64_t first_token, std::int64_t tokens, std::int64_t first_head,
-                           std::int64_t heads) {
+// [tokens, heads, kSharedHeadSize] of a whole tensor.
+std::vector<float> shared_part(std::int64_t first_token, std::int64_t tokens,
+                               std::int64_t first_head, std::int64_t heads) {
   std::vector<float> values;
   for (std::int64_t t = first_token; t < first_token + tokens; ++t)
     for (std::int64_t h = first_head; h < first_head + heads; ++h)
-      for (std::int64_t c = 0; c < kHeadSize; ++c) values.push_back(element(t, h, c));
+      for (std::int64_t c = 0; c < kSharedHeadSize; ++c) values.push_back(shared_element(t, h, c));
   return values;
 }
 
@@ -30,19 +30,19 @@ void exchange_all(comm::Link& link, bool direct) {
   const auto device = make_cpu_device();
   const HeadShare share{link.size(), link.rank()};
   constexpr std::int64_t kMostTokens = 21, kHeads = 2;  // of a process
-  const HeadRoom room{share.most_rows(kMostTokens) * share.ranks * kHeads * kHeadSize * 4,
+  const HeadRoom room{share.most_rows(kMostTokens) * share.ranks * kHeads * kSharedHeadSize * 4,
                       share.ranks * 5 * 4};
   const auto exchange = make_head_exchange(*device, link, room, direct);
   EXPECT_EQ(exchange->share(), share);
   for (const std::int64_t T : {kMostTokens, std::int64_t{1}, std::int64_t{2}, std::int64_t{8}}) {
     const TokenSlice slice = share.slice(T);
     const std::int64_t all_heads = share.ranks * kHeads;
-    std::vector<float> x = part_of(slice.begin, slice.rows, 0, all_heads),
-                       y(static_cast<std::size_t>(T * kHeads * kHeadSize), -1.0f);
-    const View x_SHC(x.data(), DType::kF32, {slice.rows, all_heads, kHeadSize}),
-        y_TGC(y.data(), DType::kF32, {T, kHeads, kHeadSize});
+    std::vector<float> x = shared_part(slice.begin, slice.rows, 0, all_heads),
+                       y(static_cast<std::size_t>(T * kHeads * kSharedHeadSize), -1.0f);
+    const View x_SHC(x.data(), DType::kF32, {slice.rows, all_heads, kSharedHeadSize}),
+        y_TGC(y.data(), DType::kF32, {T, kHeads, kSharedHeadSize});
     exchange->to_heads(x_SHC, y_TGC);
-    EXPECT_EQ(y, part_of(0, T, share.rank * kHeads, kHeads)) << T << " tokens";
+    EXPECT_EQ(y, shared_part(0, T, share.rank * kHeads, kHeads)) << T << " tokens";
     std::vector<float> expected = x;
     if (slice.tokens == 0) std::ranges::fill(expected, 0.0f);
     std::ranges::fill(x, -1.0f);

@@ -8,17 +8,17 @@
 namespace longstride {
 namespace {
 
-constexpr std::int64_t kPage = 16;
+constexpr std::int64_t kSparsePage = 16;
 
 // The second of three layers is dense.
 HeadsSetting sparse_setting(std::uint64_t seed, Scoring scoring) {
-  HeadsSetting s{.chunk = kPage * (1 + static_cast<std::int64_t>(seed % 3)),
-                 .page = kPage,
+  HeadsSetting s{.chunk = kSparsePage * (1 + static_cast<std::int64_t>(seed % 3)),
+                 .page = kSparsePage,
                  .keep_chunks = 1 + static_cast<std::int64_t>(seed % 2)};
   s.sparse.selection = {.sinks = 1,
                         .recent = static_cast<std::int64_t>(seed % 2),
                         .union_pages = 7,
-                        .summary_tokens = seed % 2 == 0 ? kPage : kPage / 4,
+                        .summary_tokens = seed % 2 == 0 ? kSparsePage : kSparsePage / 4,
                         .summary = seed % 4 == 3 ? Summary::kOutliers : Summary::kMeans,
                         .scoring = scoring};
   s.sparse.budgets = {4, SparseLayers::kNone, 3};

@@ -39,8 +39,9 @@ std::vector<OpCase> swap_axes_cases() {
     swap.tests.push_back(variant(130, 4, 48, t));
   }
   // q of 2048 tokens of Qwen2.5-7B, whose heads two processes share.
-  swap.benchmarks = {variant(2048, 2, 14 * 128, DType::kF32)};
-  swap.benchmarks16 = {variant(2048, 2, 14 * 128, DType::kBF16)};
+  constexpr std::int64_t kHalf = std::int64_t{14} * 128;
+  swap.benchmarks = {variant(2048, 2, kHalf, DType::kF32)};
+  swap.benchmarks16 = {variant(2048, 2, kHalf, DType::kBF16)};
   return {swap};
 }
 
