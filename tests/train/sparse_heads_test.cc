@@ -2,6 +2,7 @@
 // same pages as one process.
 #include <gtest/gtest.h>
 
+#include "plan/task_work.h"
 #include "tests/train/heads_run.h"
 #include "tests/train/sparse_case.h"
 
@@ -82,6 +83,38 @@ TEST(SparseHeads, HoweverTheyRun) {
   s = sparse_setting(42, Scoring::kFocus);
   s.evaluate = true;
   expect_like_one(42, 220, 2, s);
+}
+
+// As the planner counts it, of chunks of whole pages.
+TEST(SparseHeads, DivideTheWork) {
+  const RandomCase c = heads_case(44, 192, 4);
+  const auto device = make_cpu_device();
+  for (const Scoring scoring : kScorings) {
+    const HeadsSetting s = sparse_setting(44, scoring);
+    NumericsChoice choice;
+    choice.sparse = s.sparse;
+    const NumericsRecord numerics =
+        choose_numerics(*device, c.config, 3 * kSparsePage, kSparsePage, choice);
+    const SequenceLayout layout{192, 3 * kSparsePage, kSparsePage};
+    const StepSchedule schedule = make_step_schedule(
+        layout, schedule_options(*device, c.config, numerics, {.max_tokens = 192}));
+    const TrainedParts trained = trained_parts(parameter_specs(c.config), c.config.layers);
+    const TaskCounter one(c.config, numerics, layout, trained),
+        quarter(c.config, numerics, layout, trained, HeadShare{4, 0});
+    double scored = 0, selected = 0;
+    for (const Episode& episode : schedule.episodes)
+      for (const Task& task : episode.tasks) {
+        if (!task.sparse) continue;
+        const TaskWork all = one.count(task), mine = quarter.count(task);
+        EXPECT_DOUBLE_EQ(mine.score_flops, all.score_flops / 4);
+        EXPECT_DOUBLE_EQ(mine.attention.selected_flops, all.attention.selected_flops / 4);
+        EXPECT_DOUBLE_EQ(mine.memory, all.memory / 4);
+        scored += all.score_flops;
+        selected += all.attention.selected_flops;
+      }
+    EXPECT_GT(scored, 0);
+    EXPECT_GT(selected, 0);
+  }
 }
 
 // A chunk's scores for all earlier pages go to every other process; the rest is as in dense layers.
