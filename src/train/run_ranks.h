@@ -107,7 +107,8 @@ class RunRanks {
 
   // Memory that the groups of a batch take.
   static GroupSumsBytes group_sums_bytes(const RunPlan& plan);
-  // Memory that messages take: between stages, and of groups in host memory.
+  // Memory that messages take: between stages, between those who share heads, and of groups in host
+  // memory.
   static PortBytes message_memory(const RunPlan& plan, const Device& device);
 
  private:
