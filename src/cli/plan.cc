@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/output_file.h"
 #include "base/sizes.h"
+#include "base/thread_pool.h"
 #include "cli/commands.h"
 #include "cli/config_words.h"
 #include "cli/link_rate.h"
@@ -215,8 +216,9 @@ auto shown_of(const Options& o, const Outlooks& outlooks, const auto& context_of
   return shown;
 }
 
-int plan_on_ranks(const Options& o, TrainConfig config, Target& target) {
+int plan_on_ranks(const Options& o, const ConfigWords& words, TrainConfig config, Target& target) {
   RanksReport report{.model = model_name(o, config),
+                     .config = words.config.empty() ? "CONFIG.toml" : words.config,
                      .machine = target.rates,
                      .link = link_of(o.link_rate),
                      .price = o.price,
@@ -248,9 +250,11 @@ int run_plan(const Options& o, const std::vector<std::string>& extras) {
   check_outputs(o);
   const ConfigWords words = sort_words(extras, "plan");
   TrainConfig config = read_config(o, words);
+  // As `train`: rates and scratch of a CPU depend on it.
+  if (config.device.threads > 0) set_thread_count(static_cast<int>(config.device.threads));
   Target target = target_of(o, o.device_given ? o.device : config.device.name);
   config = complete(std::move(config), o, words, target);
-  if (o.ranks > 0) return plan_on_ranks(o, std::move(config), target);
+  if (o.ranks > 0) return plan_on_ranks(o, words, std::move(config), target);
   PlanReport report{
       .model = model_name(o, config), .machine = target.rates, .price = o.price, .outlooks = {}};
   for (const std::int64_t context : contexts_of(o, config, target)) {
@@ -306,7 +310,7 @@ void add_plan(CLI::App& app, Action& action) {
   command
       ->add_option("--ranks", o->ranks,
                    "plan for so many processes, each with such a device: how they are cut into "
-                   "stages and data groups, and the simulated step")
+                   "stages, data groups and heads, and the simulated step")
       ->check(CLI::Range(1, 4096));
   add_link_rate(*command, o->link_rate);
   command->add_option("--gpu-memory", o->gpu_memory, "bytes of the device for everything");

@@ -1,7 +1,5 @@
 #include "cli/ranks_report.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 
 #include "base/sizes.h"
@@ -11,6 +9,8 @@
 
 namespace longstride::cli {
 namespace {
+
+constexpr std::size_t kShownCuts = 8;
 
 std::string gib(std::int64_t bytes) {
   return bytes == 0 ? "-" : fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 30));
@@ -29,30 +29,57 @@ double price_per_million(const RanksReport& report, const PipelineOutlook& o) {
   return report.price / 3600 * 1e6 / o.tokens_per_s();
 }
 
-// "pipeline 7, data 1: 7 ranks, more of the 8 are not faster".
+// "pipeline 7, data 1, heads 1: 7 ranks, more of the 8 are not faster".
 std::string cut_of(const PipelineOutlook& o) {
   return fmt::format(
-      "pipeline {}, data {}{}", o.pipeline, o.data,
+      "pipeline {}, data {}, heads {}{}", o.cut.pipeline, o.cut.data, o.cut.heads,
       o.ranks_used() < o.ranks
           ? fmt::format(": {} ranks, more of the {} are not faster", o.ranks_used(), o.ranks)
           : "");
+}
+
+// What starts the run; empty if one process does it all.
+std::string start_line(const RanksReport& report, const PipelineOutlook& o) {
+  if (o.ranks_used() == 1) return "";
+  return fmt::format(
+      "mpirun -np {} --bind-to none longstride train {} --parallel.pipeline={} --parallel.data={} "
+      "--parallel.heads={}",
+      o.ranks_used(), report.config, o.cut.pipeline, o.groups, o.cut.heads);
+}
+
+TextTable cuts_table(const PipelineOutlook& o) {
+  TextTable t{{"pipeline", "data", "heads", "ranks", "seconds", "idle"}, {}};
+  const auto add = [&](const RankCut& cut, double step, double idle) {
+    t.rows.push_back({fmt::format("{}", cut.pipeline), fmt::format("{}", cut.data),
+                      fmt::format("{}", cut.heads), fmt::format("{}", cut.ranks()), seconds(step),
+                      percent(idle)});
+  };
+  add(o.cut, o.seconds(), o.run.idle_share());
+  for (const OtherCut& other : o.others)
+    if (t.rows.size() < kShownCuts) add(other.cut, other.seconds, other.idle_share);
+  return t;
 }
 
 std::string step_of(const RanksReport& report, const PipelineOutlook& o) {
   std::string text = fmt::format("predicted: {} s, {:.0f} tokens/s; {} of the pipeline's {} s idle",
                                  seconds(o.seconds()), o.tokens_per_s(),
                                  percent(o.run.idle_share()), seconds(o.run.seconds));
-  if (o.data > 1)
-    text += fmt::format("; {} s for {} of gradients and weights between data groups",
+  if (o.cut.data * o.cut.heads > 1)
+    text += fmt::format("; {} s for {} of gradients and weights between ranks of a stage",
                         seconds(o.exchange_seconds), bytes_text(o.exchange_bytes));
   text += fmt::format("; update {} s", seconds(o.update_seconds));
   if (report.price > 0)
     text += fmt::format("; 1M tokens cost {:.3f}", price_per_million(report, o));
-  std::vector<std::string> others;
-  for (const OtherCut& other : o.others)
-    others.push_back(fmt::format("pipeline {}, data {}: {} s", other.pipeline, other.data,
-                                 seconds(other.seconds)));
-  if (!others.empty()) text += fmt::format("\nnot chosen: {}", fmt::join(others, "; "));
+  text += "\n";
+  if (const std::string command = start_line(report, o); !command.empty())
+    text += fmt::format("to run it: {}\n", command);
+  if (!o.others.empty())
+    text += fmt::format(
+        "cuts that fit, the chosen one first{}:\n{}",
+        o.others.size() >= kShownCuts
+            ? fmt::format(" ({} slower ones left out)", o.others.size() + 1 - kShownCuts)
+            : "",
+        to_text(cuts_table(o)));
   return text;
 }
 
@@ -63,7 +90,9 @@ std::string layer_range(const StageOutlook& s) {
 TextTable time_table(const PipelineOutlook& o) {
   TextTable t{{"stage", "layers", "seconds", "forward", "recompute", "backward", "idle", "sent on"},
               {}};
-  const double sequences = static_cast<double>(o.batch) / static_cast<double>(o.data);
+  const bool shares_heads = o.cut.heads > 1;
+  if (shares_heads) t.header.insert(t.header.end(), {"exchange", "exchanged"});
+  const double sequences = static_cast<double>(o.batch) / static_cast<double>(o.cut.data);
   for (std::size_t i = 0; i < o.stages.size(); ++i) {
     const StepCost& step = o.stages[i].step;
     t.rows.push_back({fmt::format("{}", i), layer_range(o.stages[i]), seconds(o.run.busy[i]),
@@ -72,6 +101,9 @@ TextTable time_table(const PipelineOutlook& o) {
                       seconds(sequences * step.backward.total()),
                       percent(o.run.idle_share(static_cast<std::int64_t>(i))),
                       i < o.run.boundary_bytes.size() ? bytes_text(o.run.boundary_bytes[i]) : "-"});
+    if (shares_heads)
+      t.rows.back().insert(t.rows.back().end(), {seconds(sequences * step.exchange()),
+                                                 format_bytes(sequences * step.bytes_sent)});
   }
   return t;
 }
@@ -106,8 +138,10 @@ std::string heading(const PipelineOutlook& o) {
 }
 
 std::string problem_of(const PipelineOutlook& o) {
-  return fmt::format("{} tokens do not fit on {} ranks. Of {} stages: {}\n  to change: {}",
-                     format_count(o.context), o.ranks, o.pipeline, o.problem, o.hint);
+  return fmt::format("{} tokens do not fit on {} ranks. Of {} stages{}: {}\n  to change: {}",
+                     format_count(o.context), o.ranks, o.cut.pipeline,
+                     o.cut.heads > 1 ? fmt::format(" with heads shared by {}", o.cut.heads) : "",
+                     o.problem, o.hint);
 }
 
 OrderedJson stage_to_json(const PipelineOutlook& o, std::size_t i) {
@@ -121,7 +155,9 @@ OrderedJson stage_to_json(const PipelineOutlook& o, std::size_t i) {
           {"sequence_seconds",
            {{"forward", s.step.forward.total()},
             {"recompute", s.step.recompute.total()},
-            {"backward", s.step.backward.total()}}},
+            {"backward", s.step.backward.total()},
+            {"exchange", s.step.exchange()}}},
+          {"sequence_bytes_exchanged", s.step.bytes_sent},
           {"update_seconds", s.update_seconds},
           {"bytes",
            {{"weights", n.weights},
@@ -147,8 +183,11 @@ OrderedJson outlook_to_json(const RanksReport& report, const PipelineOutlook& o)
     json["hint"] = o.hint;
     return json;
   }
-  json["pipeline"] = o.pipeline;
-  json["data"] = o.data;
+  json["pipeline"] = o.cut.pipeline;
+  json["data"] = o.cut.data;
+  json["heads"] = o.cut.heads;
+  json["ranks_used"] = o.ranks_used();
+  json["command"] = start_line(report, o);
   json["chunk"] = o.chunk;
   json["batch"] = o.batch;
   json["stages"] = OrderedJson::array();
@@ -162,8 +201,11 @@ OrderedJson outlook_to_json(const RanksReport& report, const PipelineOutlook& o)
   json["idle_share"] = o.run.idle_share();
   json["others"] = OrderedJson::array();
   for (const OtherCut& other : o.others)
-    json["others"].push_back(
-        {{"pipeline", other.pipeline}, {"data", other.data}, {"seconds", other.seconds}});
+    json["others"].push_back({{"pipeline", other.cut.pipeline},
+                              {"data", other.cut.data},
+                              {"heads", other.cut.heads},
+                              {"seconds", other.seconds},
+                              {"idle_share", other.idle_share}});
   json["tokens_per_s"] = o.tokens_per_s();
   if (report.price > 0) json["price_per_million_tokens"] = price_per_million(report, o);
   return json;
@@ -195,15 +237,28 @@ OrderedJson report_to_json(const RanksReport& report) {
 }
 
 std::string picture_of(const RanksReport& report, const PipelineOutlook& o) {
+  const auto parts_of = [](const PipelineOutlook& of) {
+    std::string text =
+        of.cut.pipeline == 1 ? "one stage" : fmt::format("{} stages", of.cut.pipeline);
+    if (of.cut.heads > 1) text += fmt::format(" of {} ranks", of.cut.heads);
+    if (of.cut.data > 1) text += fmt::format(", one of {} pipelines", of.cut.data);
+    return text;
+  };
   PipelinePicture picture{
-      .title = fmt::format("{}, {} tokens, {} stages", report.model, format_count(o.context),
-                           o.pipeline),
-      .subtitle = fmt::format(
-          "{}. {} in chunks of {}{}. Predicted: {} s, of which {} idle.", describe_machine(report),
-          format_count(o.context), format_count(o.chunk),
-          o.batch > o.data ? fmt::format(", {} sequences one after the other", o.batch / o.data)
-                           : "",
-          seconds(o.run.seconds), percent(o.run.idle_share()))};
+      .title = fmt::format("{}, {} tokens, {}", report.model, format_count(o.context), parts_of(o)),
+      .subtitle =
+          fmt::format("{}. {} in chunks of {}{}. Predicted: {} s, of which {} idle.",
+                      describe_machine(report), format_count(o.context), format_count(o.chunk),
+                      o.batch > o.cut.data
+                          ? fmt::format(", {} sequences one after the other", o.batch / o.cut.data)
+                          : "",
+                      seconds(o.run.seconds), percent(o.run.idle_share())),
+      .stages = {}};
+  if (o.cut.heads > 1)
+    picture.note = fmt::format(
+        "A stage is {} ranks that share heads and do the same at the same time; boxes include what "
+        "they exchange around attention.",
+        o.cut.heads);
   for (const StageOutlook& s : o.stages) picture.stages.push_back(layers_of(s));
   return to_svg(o.run, picture);
 }
@@ -211,16 +266,16 @@ std::string picture_of(const RanksReport& report, const PipelineOutlook& o) {
 std::string report_page(const RanksReport& report) {
   PlanPageInput page{.title = fmt::format("{} on {}", report.model, report.machine.name),
                      .paragraphs = {describe_machine(report)}};
-  page.header = {"context", "chunk", "pipeline", "data", "seconds", "tokens/s", "idle"};
+  page.header = {"context", "chunk", "pipeline", "data", "heads", "seconds", "tokens/s", "idle"};
   for (const PipelineOutlook& o : report.outlooks) {
     if (!o.fits()) {
       page.paragraphs.push_back(problem_of(o));
       continue;
     }
     page.rows.push_back({format_count(o.context), format_count(o.chunk),
-                         fmt::format("{}", o.pipeline), fmt::format("{}", o.data),
-                         seconds(o.seconds()), fmt::format("{:.0f}", o.tokens_per_s()),
-                         percent(o.run.idle_share())});
+                         fmt::format("{}", o.cut.pipeline), fmt::format("{}", o.cut.data),
+                         fmt::format("{}", o.cut.heads), seconds(o.seconds()),
+                         fmt::format("{:.0f}", o.tokens_per_s()), percent(o.run.idle_share())});
     page.pictures.push_back(
         {format_count(o.context) + " tokens", picture_of(report, o), page.pictures.empty()});
   }

@@ -11,8 +11,9 @@
 namespace longstride::cli {
 
 struct RanksReport {
-  std::string model;     // how the user named it
-  MachineRates machine;  // of a rank
+  std::string model;                   // how the user named it
+  std::string config = "CONFIG.toml";  // file of the run
+  MachineRates machine;                // of a rank
   PipelineLink link;
   double price = 0;  // of all ranks, an hour; 0: not given
   std::vector<PipelineOutlook> outlooks;

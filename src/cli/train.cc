@@ -215,7 +215,8 @@ int train(Options options, const std::vector<std::string>& extras) {
   return run_train([&] { return load_train_config(words.config, words.overrides); },
                    [&](const TrainConfig& config, comm::MessageLink* link) {
                      return train_as(options, config, link);
-                   });
+                   },
+                   options.ranks > 0);
 }
 
 }  // namespace

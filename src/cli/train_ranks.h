@@ -18,9 +18,11 @@ namespace longstride::cli {
 
 // Runs `body` with the link between the processes that a launcher has started, or with null if it
 // has started one. Messages of all but the first are dropped, errors are told once. Returns the
-// exit status. `config` may throw; then `body` does.
+// exit status. `config` may throw; then `body` does. `only_plans`: its settings may be of processes
+// that have not been started.
 using TrainBody = std::function<int(const TrainConfig& config, comm::MessageLink* link)>;
-int run_train(const std::function<TrainConfig()>& config, const TrainBody& body);
+int run_train(const std::function<TrainConfig()>& config, const TrainBody& body,
+              bool only_plans = false);
 
 // These do nothing but what one process does if the link is null.
 //

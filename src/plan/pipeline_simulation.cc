@@ -53,8 +53,7 @@ class Line {
                asked.chunk);
       const std::int64_t bytes = chunk_bytes_.at(static_cast<std::size_t>(sent.chunk));
       const double begin = std::max({free_, sent.at, asked.at});
-      free_ = begin + link_.latency +
-              (link_.bytes_per_s > 0 ? static_cast<double>(bytes) / link_.bytes_per_s : 0);
+      free_ = begin + link_.latency + link_.seconds_of(static_cast<double>(bytes));
       bytes_ += bytes;
       arrived_.push_back(free_);
     }

@@ -36,6 +36,9 @@ struct PipelineLink {
   // Messages of a sequence that a stage asks for ahead; a message travels once it is sent and asked
   // for. 0: a stage asks for one when it needs it.
   std::int64_t receive_buffers = 0;
+
+  // Without the latency.
+  double seconds_of(double bytes) const { return bytes_per_s > 0 ? bytes / bytes_per_s : 0; }
 };
 
 struct PipelineInput {

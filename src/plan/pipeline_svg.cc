@@ -161,7 +161,9 @@ std::string to_svg(const PipelineRun& run, const PipelinePicture& picture) {
   draw_time(canvas, frame);
   double y = frame.bottom() + 58;
   draw_legend(canvas, run, y);
-  y = canvas.paragraph(kMargin, y + 42, kWidth - 2 * kMargin, kCaption, {13, svg::kFaintInk});
+  const std::string note = picture.note.empty() ? "" : " " + picture.note;
+  y = canvas.paragraph(kMargin, y + 42, kWidth - 2 * kMargin, kCaption + note,
+                       {13, svg::kFaintInk});
   return fmt::format(
              "{} width=\"{:.0f}\" height=\"{:.0f}\" viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" "
              "aria-label=\"{}\" font-family=\"Helvetica,Arial,sans-serif\">\n"

@@ -16,6 +16,7 @@ inline constexpr const char* kPipelineSvgBegin =
 struct PipelinePicture {
   std::string title, subtitle;
   std::vector<std::string> stages;  // what each has: "layers 0 to 3"
+  std::string note = {};            // after how to read it
 };
 
 // From top to bottom: a row for every stage, with its tasks; the time; the colours; how to read it.

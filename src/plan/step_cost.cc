@@ -64,8 +64,9 @@ double disk_share(const StepPlan& plan) {
 class Prediction {
  public:
   Prediction(const ModelConfig& config, const NumericsRecord& numerics, const StepPlan& plan,
-             const MachineRates& rates)
+             const MachineRates& rates, const PipelineLink& link)
       : rates_(rates),
+        link_(link),
         layout_(plan.layout()),
         schedule_(make_step_schedule(layout_, plan.schedule)),
         counter_(config, numerics, layout_, plan.trained, plan.schedule.stage.heads),
@@ -92,9 +93,13 @@ class Prediction {
   }
 
   void add(const Task& task, EpisodeKind episode) {
-    const TaskSeconds seconds = seconds_of(counter_.count(task), rates_);
-    tasks_.push_back(seconds.total());
+    const TaskWork work = counter_.count(task);
+    const TaskSeconds seconds = seconds_of(work, rates_);
+    const double exchange = work.exchanges * link_.latency + link_.seconds_of(work.bytes_sent);
+    tasks_.push_back(seconds.total() + exchange);
     PhaseCost& phase = phase_of(task, episode);
+    phase.exchange += exchange;
+    cost_.bytes_sent += work.bytes_sent;
     phase.products += seconds.products;
     phase.attention += seconds.attention;
     phase.selection += seconds.selection;
@@ -151,6 +156,7 @@ class Prediction {
   }
 
   const MachineRates& rates_;
+  const PipelineLink& link_;
   const SequenceLayout layout_;
   const StepSchedule schedule_;
   const TaskCounter counter_;
@@ -165,9 +171,9 @@ class Prediction {
 }  // namespace
 
 StepCost predict_step(const ModelConfig& config, const NumericsRecord& numerics,
-                      const StepPlan& plan, const MachineRates& rates) {
+                      const StepPlan& plan, const MachineRates& rates, const PipelineLink& link) {
   check_type(numerics, rates);
-  StepCost cost = Prediction(config, numerics, plan, rates).run();
+  StepCost cost = Prediction(config, numerics, plan, rates, link).run();
   const double seconds = cost.total();
   cost.tokens_per_s = static_cast<double>(plan.max_tokens) / seconds;
   cost.model_flops = step_model_flops(config, plan);
@@ -176,9 +182,10 @@ StepCost predict_step(const ModelConfig& config, const NumericsRecord& numerics,
 }
 
 std::vector<PipelineTask> predict_stage(const ModelConfig& config, const NumericsRecord& numerics,
-                                        const StepPlan& plan, const MachineRates& rates) {
+                                        const StepPlan& plan, const MachineRates& rates,
+                                        const PipelineLink& link) {
   check_type(numerics, rates);
-  Prediction prediction(config, numerics, plan, rates);
+  Prediction prediction(config, numerics, plan, rates, link);
   prediction.run();
   return pipeline_tasks(prediction.schedule(), plan.schedule.stage, prediction.tasks());
 }

@@ -22,7 +22,10 @@ struct PhaseCost {
   double head = 0;       // the loss head
   double other = 0;      // norms, RoPE, SwiGLU, sums of partial results, overhead of tasks
   double transfers = 0;  // waiting for pages, and computing more slowly beside their copies
-  double total() const { return products + attention + selection + head + other + transfers; }
+  double exchange = 0;   // between processes that share heads; nothing is computed beside it
+  double total() const {
+    return products + attention + selection + head + other + transfers + exchange;
+  }
 };
 
 struct StepCost {
@@ -32,6 +35,7 @@ struct StepCost {
   double utilization = 0;              // model FLOPs per second, as a share of the machine's peak
   double bytes_in = 0, bytes_out = 0;  // of pages, to and from the device
   double disk_in = 0, disk_out = 0;    // the part that comes from disk and goes there
+  double bytes_sent = 0;               // to processes that share heads, by one
 
   double total() const { return forward.total() + recompute.total() + backward.total(); }
   // Of all phases.
@@ -40,16 +44,20 @@ struct StepCost {
   double exposed_transfers() const {
     return forward.transfers + recompute.transfers + backward.transfers;
   }
+  double exchange() const { return forward.exchange + recompute.exchange + backward.exchange; }
 };
 
-// Throws Error if the rates are for another type of activations than the record's.
+// `link`: between processes that share heads; without it their exchange takes no time. Throws Error
+// if the rates are for another type of activations than the record's.
 StepCost predict_step(const ModelConfig& config, const NumericsRecord& numerics,
-                      const StepPlan& plan, const MachineRates& rates);
+                      const StepPlan& plan, const MachineRates& rates,
+                      const PipelineLink& link = {});
 
 // The tasks of a plan as a pipeline's stage runs them, with the copies that they wait for. Together
 // they take as long as predict_step says. Throws like it.
 std::vector<PipelineTask> predict_stage(const ModelConfig& config, const NumericsRecord& numerics,
-                                        const StepPlan& plan, const MachineRates& rates);
+                                        const StepPlan& plan, const MachineRates& rates,
+                                        const PipelineLink& link = {});
 
 // Arithmetic of every task, in the order of make_step_schedule(plan.layout(), plan.schedule).
 // Throws like predict_step.

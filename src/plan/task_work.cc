@@ -54,6 +54,7 @@ TaskCounter::TaskCounter(const ModelConfig& config, const NumericsRecord& numeri
       numerics_(numerics),
       layout_(layout),
       trained_(trained),
+      heads_(heads),
       share_(1.0 / real(heads.ranks)),
       D_(real(config.hidden_size)),
       Q_(real(config.query_heads * config.head_size)),
@@ -111,6 +112,7 @@ void TaskCounter::forward(const Task& task, TaskWork& work) const {
     memory += 4 * bytes_ * T * K_;  // rotated into the pages
     if (config_.qk_norm) memory += 2 * bytes_ * T * K_;
     if (task.sparse) memory += bytes_ * T * K_;  // summaries
+    send_to_heads(task, K_, 2, work);            // k and v
   }
   if (does.q) {
     memory += norm;
@@ -121,7 +123,11 @@ void TaskCounter::forward(const Task& task, TaskWork& work) const {
       add(work, T, D_, K_);  // keys before their norm
   }
   if (config_.qk_norm && (does.attention || task.selects)) memory += 4 * bytes_ * T * Q_;
-  if (does.attention) attention(task, work);
+  if (does.attention) {
+    send_to_heads(task, Q_, 1, work);   // q
+    send_to_tokens(task, Q_, 1, work);  // outputs
+    attention(task, work);
+  }
   if (task.selects) scores(task, work);
   if (does.mid) {
     add(work, T, Q_, D_);
@@ -163,6 +169,9 @@ void TaskCounter::backward(const Task& task, TaskWork& work) const {
   // dq is rotated back; the chunk's gradient pages become dk and dv.
   work.memory += bytes_ * T * (2 * Q_ + 2 * K_) + 2 * gradient_bytes_ * T * K_;
   if (config_.qk_norm) work.memory += bytes_ * T * (8 * Q_ + 4 * K_);
+  send_to_heads(task, Q_, 3, work);   // q, outputs and their gradient
+  send_to_tokens(task, Q_, 1, work);  // dq
+  send_to_tokens(task, K_, 2, work);  // dk and dv
   attention(task, work);
 }
 
@@ -205,6 +214,22 @@ void TaskCounter::attention(const Task& task, TaskWork& work) const {
   if (a.backward)
     work.memory +=
         4 * gradient_bytes_ * K_ * share_ * real(task.visited.size() * layout_.page_tokens);
+}
+
+void TaskCounter::send_to_heads(const Task& task, double columns, double count,
+                                TaskWork& work) const {
+  if (!heads_.several()) return;
+  const double mine = real(heads_.slice(layout_.chunk_size(task.chunk)).tokens);
+  work.exchanges += count;
+  work.bytes_sent += count * mine * columns * bytes_ * (1 - share_);
+}
+
+void TaskCounter::send_to_tokens(const Task& task, double columns, double count,
+                                 TaskWork& work) const {
+  if (!heads_.several()) return;
+  const std::int64_t T = layout_.chunk_size(task.chunk);
+  work.exchanges += count;
+  work.bytes_sent += count * real(T - heads_.slice(T).tokens) * columns * bytes_ * share_;
 }
 
 void TaskCounter::dense(const Task& task, TaskWork& work) const {

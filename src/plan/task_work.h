@@ -44,6 +44,9 @@ struct TaskWork {
   AttentionWork attention;
   double score_flops = 0;  // of page scores, as in MachineRates
   double memory = 0;       // bytes that everything else reads and writes
+  // Around attention, where processes share heads (train/linked_heads.h): tensors that they
+  // exchange, and the bytes of them that one process sends.
+  double exchanges = 0, bytes_sent = 0;
 };
 
 // Counts tasks of one sequence of one document. The arguments outlive it.
@@ -62,6 +65,9 @@ class TaskCounter {
   void dense(const Task& task, TaskWork& work) const;
   void selected(const Task& task, TaskWork& work) const;
   void scores(const Task& task, TaskWork& work) const;
+  // `count` tensors of so many columns, of all heads, to the heads or back to the tokens.
+  void send_to_heads(const Task& task, double columns, double count, TaskWork& work) const;
+  void send_to_tokens(const Task& task, double columns, double count, TaskWork& work) const;
 
   const ModelConfig& config_;
   const NumericsRecord& numerics_;
@@ -69,6 +75,7 @@ class TaskCounter {
   const TrainedParts& trained_;
   // Rows of products. Attention has all tokens of the chunk and this share of the heads.
   double rows_of(const Task& task) const;
+  HeadShare heads_;
   double share_;
   // Hidden size, all query heads, all KV heads, feed-forward, vocabulary; bytes of an activation
   // and of an element of a gradient page.

@@ -17,33 +17,6 @@ namespace {
 
 constexpr double kAsFast = 1.005;
 
-struct Cut {
-  std::int64_t pipeline = 1, data = 1;
-};
-
-// For every number of data ranks, the longest pipeline, and the shortest whose slowest stage has as
-// few layers.
-std::vector<Cut> cuts_of(const RunPlan& shapes, const RankChoice& choice) {
-  const ModelConfig& config = shapes.model.config;
-  if (const std::int64_t heads = shapes.config.parallel.heads; heads > 1)
-    throw Error(fmt::format("parallel.heads is {}, and plans of several ranks have pipelines and "
-                            "data groups alone",
-                            heads),
-                "set parallel.heads to 1 for the plan");
-  const std::int64_t ranks = choice.ranks, fixed = shapes.config.parallel.data,
-                     groups = fixed > 1 ? fixed : shapes.config.training.batch;
-  std::vector<Cut> cuts;
-  for (std::int64_t data = 1; data <= std::min(ranks, groups); ++data) {
-    if (groups % data != 0) continue;
-    const std::int64_t longest = std::min(ranks / data, config.layers);
-    const std::int64_t most_layers = (config.layers + longest - 1) / longest,
-                       shortest = (config.layers + most_layers - 1) / most_layers;
-    cuts.push_back({longest, data});
-    if (shortest < longest) cuts.push_back({shortest, data});
-  }
-  return cuts;
-}
-
 // The device with nothing on it; null: as it is, since it is host memory.
 std::unique_ptr<Device> empty_device(const Device& device) {
   if (device.shares_host_memory()) return nullptr;
@@ -51,14 +24,6 @@ std::unique_ptr<Device> empty_device(const Device& device) {
                             {.device = device.name(),
                              .device_bytes = device.used_bytes() + device.available_bytes(),
                              .host_bytes = device.available_host_bytes()});
-}
-
-[[noreturn]] void refuse_ranks(const RunPlan& shapes, std::int64_t ranks) {
-  const std::int64_t batch = shapes.config.training.batch;
-  throw Error(fmt::format("{} ranks: the model has one layer, and no number of ranks up to {} "
-                          "divides training.batch = {}",
-                          ranks, ranks, batch),
-              "choose a model with more layers, or another training.batch");
 }
 
 class Ranks {
@@ -71,13 +36,13 @@ class Ranks {
         device_(own_ ? *own_ : device) {}
 
   // Throws Error if a stage does not fit.
-  PipelineOutlook plan(const Cut& cut) {
+  PipelineOutlook plan(const RankCut& cut) {
     const TrainingConfig& training = shapes_.config.training;
     const ModelConfig& config = shapes_.model.config;
     const std::int64_t chunk = std::min(*training.chunk, training.context);
     PipelineOutlook outlook{.ranks = choice_.ranks,
-                            .pipeline = cut.pipeline,
-                            .data = cut.data,
+                            .cut = cut,
+                            .groups = std::max(shapes_.numerics.data_groups, cut.data),
                             .context = training.context,
                             .chunk = chunk,
                             .batch = training.batch};
@@ -85,12 +50,14 @@ class Ranks {
         spread_layers(config, shapes_.numerics, training.context, cut.pipeline);
     PipelineInput input{.link = choice_.link, .sequences = training.batch / cut.data};
     for (std::size_t s = 0; s + 1 < layers.size(); ++s) {
-      outlook.stages.push_back(stage(layers, s, cut.data));
+      outlook.stages.push_back(stage(layers, s, cut));
       input.stages.push_back(outlook.stages.back().tasks);
     }
     const std::int64_t width = config.hidden_size * size_of(shapes_.numerics.compute);
+    // A rank sends its tokens to the rank with the same heads.
+    const HeadShare heads{cut.heads};
     for (std::int64_t at = 0; at < training.context; at += chunk)
-      input.chunk_bytes.push_back(std::min(chunk, training.context - at) * width);
+      input.chunk_bytes.push_back(heads.most_rows(std::min(chunk, training.context - at)) * width);
     outlook.run = simulate_pipeline(input);
     exchange(outlook);
     return outlook;
@@ -98,11 +65,13 @@ class Ranks {
 
  private:
   // Stages of the same layers between others are planned once.
-  StageOutlook stage(const std::vector<std::int64_t>& cuts, std::size_t s, std::int64_t data) {
+  StageOutlook stage(const std::vector<std::int64_t>& cuts, std::size_t s, const RankCut& cut) {
     const StageParts parts = stage_parts(shapes_.model.config, shapes_.model.specs,
                                          shapes_.numerics, cuts[s], cuts[s + 1]);
+    const std::int64_t shards = cut.data * cut.heads, ranks = cut.ranks();
     for (const auto& [other, outlook] : planned_) {
-      if (other.data != data || other.parts.stage.receives != parts.stage.receives ||
+      if (other.shards != shards || other.heads != cut.heads || other.ranks != ranks ||
+          other.parts.stage.receives != parts.stage.receives ||
           other.parts.stage.sends != parts.stage.sends ||
           other.parts.stage.trains_below != parts.stage.trains_below ||
           other.parts.config.windows != parts.config.windows ||
@@ -115,10 +84,11 @@ class Ranks {
     }
     StageOutlook outlook = plan_stage({.stages = std::ssize(cuts) - 1,
                                        .stage = static_cast<std::int64_t>(s),
-                                       .shards = data,
-                                       .shard = largest_shard(parts.parameters, data),
-                                       .on_host = choice_.ranks});
-    planned_.push_back({{parts, data}, outlook});
+                                       .shards = shards,
+                                       .shard = largest_shard(parts.parameters, shards),
+                                       .heads = cut.heads,
+                                       .on_host = ranks});
+    planned_.push_back({{parts, shards, cut.heads, ranks}, outlook});
     return outlook;
   }
 
@@ -140,15 +110,15 @@ class Ranks {
     plan.weighted = shapes_.weighted;
     plan.evaluates = shapes_.eval_samples != nullptr;
     plan.place = place;
-    // Where it is not set, there is a group for each rank.
-    plan.numerics.data_groups = std::max(plan.numerics.data_groups, place.shards);
+    // Where it is not set, there is a group for each pipeline.
+    plan.numerics.data_groups = std::max(plan.numerics.data_groups, place.pipelines());
     plan_memory(plan, device_, rates_);
     check_fits(plan);
     const StageParts& parts = plan.part;
     StageOutlook outlook{.first_layer = parts.stage.first_layer, .layers = parts.config.layers};
     outlook.needs = plan.needs;
-    outlook.step = predict_step(parts.config, parts.numerics, *plan.step, rates_);
-    outlook.tasks = predict_stage(parts.config, parts.numerics, *plan.step, rates_);
+    outlook.step = predict_step(parts.config, parts.numerics, *plan.step, rates_, choice_.link);
+    outlook.tasks = predict_stage(parts.config, parts.numerics, *plan.step, rates_, choice_.link);
     for (const ParameterSpec& spec : parts.parameters)
       if (spec.trainable) {
         outlook.trained_bytes += spec.shape.elements() * size_of(spec.dtype);
@@ -163,22 +133,21 @@ class Ranks {
 
   // Gradients go to the rank that has their state, and come back as weights.
   void exchange(PipelineOutlook& outlook) const {
-    const std::int64_t data = outlook.data;
+    // Those who share heads sum their gradients like data ranks.
+    const std::int64_t data = outlook.cut.data, shards = data * outlook.cut.heads;
     const std::int64_t rounds = std::max<std::int64_t>(1, shapes_.numerics.data_groups / data);
     for (const StageOutlook& s : outlook.stages) {
       outlook.update_seconds = std::max(outlook.update_seconds, s.update_seconds);
       outlook.exchange_bytes =
           std::max(outlook.exchange_bytes,
-                   (rounds * s.gradient_bytes + s.trained_bytes) / data * (data - 1));
+                   (rounds * s.gradient_bytes + s.trained_bytes) / shards * (shards - 1));
     }
-    if (choice_.link.bytes_per_s > 0)
-      outlook.exchange_seconds =
-          static_cast<double>(outlook.exchange_bytes) / choice_.link.bytes_per_s;
+    outlook.exchange_seconds = choice_.link.seconds_of(static_cast<double>(outlook.exchange_bytes));
   }
 
   struct Key {
     StageParts parts;
-    std::int64_t data = 1;
+    std::int64_t shards = 1, heads = 1, ranks = 1;
   };
   const RunPlan& shapes_;
   const MachineRates& rates_;
@@ -202,13 +171,11 @@ PipelineOutlook plan_ranks(const RunPlan& shapes, Device& device, const MachineR
                             word_of(rates.compute)),
                 fmt::format("set numerics.compute to \"{}\", or choose another machine",
                             word_of(rates.compute)));
-  const std::vector<Cut> cuts = cuts_of(shapes, choice);
-  const auto is_one = [](const Cut& cut) { return cut.pipeline * cut.data == 1; };
-  if (choice.ranks > 1 && std::ranges::all_of(cuts, is_one)) refuse_ranks(shapes, choice.ranks);
+  const std::vector<RankCut> cuts = rank_cuts(shapes, choice.ranks);
   Ranks planner(shapes, device, rates, choice);
   std::vector<PipelineOutlook> fitting;
   std::optional<Error> refused;
-  for (const Cut& cut : cuts) try {
+  for (const RankCut& cut : cuts) try {
       fitting.push_back(planner.plan(cut));
     } catch (const Error& e) {
       // The first cut has the longest pipeline, whose stages are the smallest.
@@ -219,7 +186,7 @@ PipelineOutlook plan_ranks(const RunPlan& shapes, Device& device, const MachineR
     none.ranks = choice.ranks;
     none.context = shapes.config.training.context;
     none.batch = shapes.config.training.batch;
-    none.pipeline = cuts.front().pipeline;
+    none.cut = cuts.front();
     none.problem = refused->what();
     none.hint = refused->hint();
     return none;
@@ -230,7 +197,9 @@ PipelineOutlook plan_ranks(const RunPlan& shapes, Device& device, const MachineR
   for (auto other = fitting.begin(); other != fitting.end(); ++other)
     if (other->seconds() <= enough && other->ranks_used() < chosen->ranks_used()) chosen = other;
   for (auto other = fitting.begin(); other != fitting.end(); ++other)
-    if (other != chosen) chosen->others.push_back({other->pipeline, other->data, other->seconds()});
+    if (other != chosen)
+      chosen->others.push_back({other->cut, other->seconds(), other->run.idle_share()});
+  std::ranges::stable_sort(chosen->others, {}, &OtherCut::seconds);
   return std::move(*chosen);
 }
 

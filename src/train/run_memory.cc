@@ -226,21 +226,29 @@ void check_heads(const RunPlan& plan) {
                 fmt::format("set parallel.heads to a divisor of {}", kv_heads));
 }
 
+}  // namespace
+
+void check_place(const RunPlan& plan) {
+  const std::int64_t stages = plan.place.stages, layers = plan.model.config.layers;
+  check_heads(plan);
+  if (stages > layers)
+    throw Error(fmt::format("parallel.pipeline is {} and the model has {} layers", stages, layers),
+                fmt::format("set parallel.pipeline to at most {}", layers));
+}
+
+namespace {
+
 // The whole model, or the layers of a stage. All who share heads have the same plan.
 void cut_model(RunPlan& plan) {
   const ModelSource& model = plan.model;
   const std::int64_t stages = plan.place.stages;
-  check_heads(plan);
+  check_place(plan);
   if (stages == 1) {
     plan.cuts = {0, model.config.layers};
     plan.part = {{}, model.config, model.specs, plan.numerics};
     plan.part.stage.heads.ranks = plan.place.heads;
     return;
   }
-  if (stages > model.config.layers)
-    throw Error(fmt::format("parallel.pipeline is {} and the model has {} layers", stages,
-                            model.config.layers),
-                fmt::format("set parallel.pipeline to at most {}", model.config.layers));
   plan.cuts = spread_layers(model.config, plan.numerics, plan.config.training.context, stages);
   const auto at = static_cast<std::size_t>(plan.place.stage);
   plan.part =

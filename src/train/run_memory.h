@@ -28,6 +28,10 @@ inline constexpr std::int64_t kMostPlannedTokens = std::int64_t{1} << 26, kMostP
 void plan_memory(RunPlan& plan, Device& device, const MachineRates& rates,
                  Effort effort = Effort::kBest);
 
+// Throws Error if the plan's model cannot be cut into so many stages, or so many processes cannot
+// share its heads. Needs the plan's place, model and numerics alone.
+void check_place(const RunPlan& plan);
+
 // Device memory that a run may use: `wanted` (memory.gpu) or what is free, whichever is less. If
 // the device has its own memory, a reserve is left for its driver and libraries; of `wanted`, and
 // of a device that is not there, also the `libraries` (library_bytes), which otherwise are not

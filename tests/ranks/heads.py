@@ -1,4 +1,5 @@
 """`train` with processes that share heads: the results of one process but for rounding, the same bytes in every run."""
+import json
 import os
 import re
 import shutil
@@ -108,6 +109,28 @@ def counts_bytes(program, chunks=1, options=()):
             expect(line["ranks"] == 2 and line["bytes_sent"] == around + shared, f"{around} + {shared} expected: {line}")
 
 
+def as_planned(program):
+    """`plan --ranks` knows the bytes of the rank that takes most, and its command starts such a run."""
+    with folder_for(program) as folder:
+        for ranks, options in ((2, ()), (4, ()), (4, ("--parallel.pipeline=2",)), (4, ("--parallel.data=2",)),
+                               (2, ("--training.context=250", "--memory.activations=recompute"))):
+            line = [program, "plan", folder.at("run.toml"), "--ranks", str(ranks), "--json", "--parallel.heads=2", *options]
+            done = subprocess.run(line, capture_output=True, text=True, timeout=LIMIT, check=False)
+            expect(done.returncode == 0, f"plan: status {done.returncode}", done.stderr)
+            plan = json.loads(done.stdout)["plans"][0]
+            expect(plan["heads"] == 2 and plan["ranks_used"] <= ranks, f"plan: {plan}")
+            words = plan["command"].split()
+            expect(words[:3] == ["mpirun", "-np", str(plan["ranks_used"])], plan["command"])
+            shutil.rmtree(folder.at("out"), ignore_errors=True)
+            more = [f"--checkpoint.directory={folder.at('out')}", *(word for word in options if "parallel" not in word)]
+            run_to_end([program, *words[words.index("longstride") + 1:], *more], plan["ranks_used"])
+            worst = max((stage["bytes"] for stage in plan["stages"]), key=lambda planned: planned["device"])
+            line = folder.metrics("out")[-1]
+            expect(line["ranks"] == plan["ranks_used"] and line["bytes"] == worst["device"], f"{worst} planned: {line}")
+            for part in ("weights", "gradients", "optimizer", "kv_pages", "kv_gradient_pages", "workspace"):
+                expect(line[f"bytes_{part}"] == worst[part], f"{part}: {worst[part]} planned: {line}")
+
+
 def resumed(program):
     """Another number of processes goes on, near what one process comes to."""
     with folder_for(program) as folder:
@@ -150,5 +173,6 @@ def cases(program):
             ("heads: sparse, same bytes", lambda: same_bytes(program, *SPARSE)),
             ("heads: bytes sent", lambda: counts_bytes(program)),
             ("heads: sparse, bytes sent", lambda: counts_bytes(program, 3, SPARSE)),
+            ("heads: as planned", lambda: as_planned(program)),
             ("heads: resumed", lambda: resumed(program)),
             ("heads: TERM to one rank", lambda: signalled(program))]

@@ -14,6 +14,7 @@
 #include "model/page_selector.h"
 #include "model/stage_parts.h"
 #include "model/tied_head.h"
+#include "plan/task_work.h"
 #include "tests/train/step_fixture.h"
 #include "tests/train/twin_ranks.h"
 #include "train/linked_stages.h"
@@ -34,6 +35,7 @@ struct HeadsOutcome {
   std::int64_t targets = 0, correct = 0;
   std::vector<float> losses;
   std::vector<std::int64_t> sent;  // by rank
+  double counted = 0;              // of it by rank 0, by the cost model
   ListsByChunk lists;              // of sparse layers
   SelectionCounts selection;       // of the stages together
   std::int64_t moved = 0;          // bytes of pages that came back to the device
@@ -82,6 +84,17 @@ inline StageParts parts_of(const RandomCase& c, const HeadsSetting& s, const Ran
                                  std::min(c.config.layers, (place.stage + 1) * each));
   parts.stage.heads.ranks = s.heads;
   return parts;
+}
+
+inline double count_sent(const StageParts& parts, const StepPlan& plan) {
+  const SequenceLayout layout = plan.layout();
+  const StepSchedule schedule = make_step_schedule(layout, plan.schedule);
+  const TaskCounter counter(parts.config, parts.numerics, layout, plan.trained,
+                            plan.schedule.stage.heads);
+  double bytes = 0;
+  for (const Episode& episode : schedule.episodes)
+    for (const Task& task : episode.tasks) bytes += counter.count(task).bytes_sent;
+  return bytes;
 }
 
 // Those of another process that shares the heads must be the same.
@@ -141,6 +154,7 @@ inline HeadsOutcome run_heads(const RandomCase& c, const ParameterSet& weights,
                            .least_page_bytes(),
                        PageBudget::kAll};
     StepPlan plan = plan_step(*device, parts.config, parts.parameters, parts.numerics, options);
+    if (link.rank() == 0) all.counted = count_sent(parts, plan);
     const std::int64_t rows = parts.stage.heads.most_rows(s.chunk),
                        planned = plan.memory.total() + plan.memory.host(),
                        before = device->allocated_bytes();

@@ -46,6 +46,22 @@ TEST(Heads, SendWhatAttentionNeeds) {
   }
 }
 
+// Also what is sent again by recomputation, and by slices that are not equally long.
+TEST(Heads, CostsCountWhatIsSent) {
+  for (const HeadsSetting& s : std::vector<HeadsSetting>{
+           {}, {.keep_chunks = 3}, {.heads = 3}, {.heads = 3, .recompute = false}}) {
+    RandomCase c = heads_case(17, 161, 3 * 2);
+    Random random(18, 14);
+    fill_sequence(c, random, 161, 1, 5);
+    const auto device = make_cpu_device();
+    const auto weights = random_weights(*device, c.config, 17);
+    const HeadsOutcome all = run_heads(c, *weights, s);
+    EXPECT_GT(all.counted, 0);
+    EXPECT_NEAR(all.counted, static_cast<double>(all.sent.front()), 1e-6 * all.counted)
+        << s.heads << " " << s.keep_chunks << " " << s.recompute;
+  }
+}
+
 TEST(Heads, SlicesFollowEachOther) {
   for (std::int64_t ranks = 1; ranks <= 5; ++ranks)
     for (std::int64_t T = 1; T < 20; ++T) {
