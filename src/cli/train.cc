@@ -90,6 +90,14 @@ struct Planning {
   std::optional<double> step_seconds;  // predicted
 };
 
+// What the run should have allocated; on a device that is host memory, all that is there too.
+std::int64_t planned_bytes(const Trainer& trainer, const Device& device) {
+  const RunNeeds& needs = trainer.plan().needs;
+  const std::int64_t on_device = needs.total() + Optimizer::kNormBytes;
+  if (!device.shares_host_memory()) return on_device;
+  return on_device + needs.host_total() + trainer.snapshot_bytes();
+}
+
 void add_trace(std::optional<TraceSink>& sink, Trainer& trainer, const Options& options,
                Device& device, std::optional<Tracer>& tracer) {
   if (!tracer) return;
@@ -105,6 +113,7 @@ int run_quietly(const Options& options, RunPlan planned, Device& device, const R
   std::optional<TraceSink> trace;
   add_trace(trace, trainer, options, device, tracer);
   if (!trainer.run(control)) return stopped(trainer, true);
+  tell_allocated(planned_bytes(trainer, device), device, link);
   return 0;
 }
 
@@ -132,12 +141,13 @@ int run_training(const Options& options, RunPlan planned, Device& device, const 
   trainer.add_sink(start_times);
   add_trace(trace, trainer, options, device, tracer);
   trainer.add_sink(records);
-  PlannedSink planned_and_measured(device, planning.step_seconds, trainer.plan().needs.total());
+  PlannedSink planned_and_measured(device, planning.step_seconds, planned_bytes(trainer, device));
   trainer.add_sink(planned_and_measured);
 
   control.before_first_update = [&] { scan.wait(control.should_stop); };
   if (!trainer.run(control)) return stopped(trainer, link != nullptr);
   planned_and_measured.finish();
+  if (link != nullptr) tell_allocated(planned_bytes(trainer, device), device, *link);
   return 0;
 }
 

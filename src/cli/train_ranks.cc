@@ -166,6 +166,22 @@ std::optional<ResumePoint> find_resume_point_together(const fs::path& root,
   return point;
 }
 
+void tell_allocated(std::int64_t planned, const Device& device, comm::MessageLink& link) {
+  struct Bytes {
+    std::int64_t planned = 0, allocated = 0;
+  };
+  const std::vector<Bytes> all = comm::gather<Bytes>(link, {planned, device.allocated_bytes()});
+  bool same = true;
+  for (int rank = 0; rank < link.size(); ++rank) {
+    const Bytes& bytes = all[static_cast<std::size_t>(rank)];
+    if (bytes.planned == bytes.allocated) continue;
+    same = false;
+    log_info("rank {} on {}: {} bytes planned, {} allocated", rank, link.host(rank), bytes.planned,
+             bytes.allocated);
+  }
+  if (same) log_info("all {} ranks have allocated what was planned", link.size());
+}
+
 void check_all_see(const fs::path& directory, comm::MessageLink* link) {
   if (link == nullptr) return;
   // A directory that is gone afterwards; what a killed process leaves is removed like a save's.

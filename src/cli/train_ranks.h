@@ -45,6 +45,8 @@ TensorLink open_tensor_link(const TrainConfig& config, const RankDevice& rank,
 std::optional<ResumePoint> find_resume_point_together(const std::filesystem::path& root,
                                                       const ResumeChoice& choice,
                                                       comm::MessageLink* link);
+// At the end of a run, by all ranks: rank 0 logs whether each has allocated what was planned.
+void tell_allocated(std::int64_t planned, const Device& device, comm::MessageLink& link);
 // Throws Error that names the first rank that does not see what rank 0 writes there.
 void check_all_see(const std::filesystem::path& directory, comm::MessageLink* link);
 

@@ -70,6 +70,13 @@ GroupSums::GroupSums(Device& device, const std::vector<ParameterSpec>& parameter
   scratch_ = device.allocate((1 + (direct_ ? 2 * (processes - 1) : 1)) * scratch_bytes_,
                              "gradients of other groups");
   std::byte* next = scratch_->data() + scratch_bytes_;
+  std::byte* next_on_host = nullptr;
+  if (!direct_ && scratch_bytes_ > 0) {
+    by_host_ = device.allocate_host(4 * (processes - 1) * scratch_bytes_, scratch_bytes_,
+                                    "messages of groups");
+    by_host_->prepare(0, by_host_->bytes());
+    next_on_host = by_host_->data();
+  }
   for (Slot& slot : slots_) {
     slot.leaving.resize(static_cast<std::size_t>(processes));
     slot.coming.resize(static_cast<std::size_t>(processes));
@@ -80,8 +87,8 @@ GroupSums::GroupSums(Device& device, const std::vector<ParameterSpec>& parameter
         slot.arrived[r] = std::exchange(next, next + scratch_bytes_);
         continue;
       }
-      slot.leaving[r].resize(static_cast<std::size_t>(scratch_bytes_));
-      slot.coming[r].resize(static_cast<std::size_t>(scratch_bytes_));
+      slot.leaving[r] = std::exchange(next_on_host, next_on_host + scratch_bytes_);
+      slot.coming[r] = std::exchange(next_on_host, next_on_host + scratch_bytes_);
     }
   }
 }
@@ -121,16 +128,15 @@ void GroupSums::settle(Slot& slot) {
   slot.tickets.clear();
 }
 
-comm::Ticket GroupSums::send(int to, const View& part, std::vector<std::byte>& by) {
+comm::Ticket GroupSums::send(int to, const View& part, std::byte* by) {
   if (direct_) return link_->send(to, {part.data(), part.bytes(), comm::MemoryKind::kDevice});
-  device_.copy_to_host(by.data(), part.data(), part.bytes());
-  return link_->send(to, {by.data(), part.bytes()});
+  device_.copy_to_host(by, part.data(), part.bytes());
+  return link_->send(to, {by, part.bytes()});
 }
 
-comm::Ticket GroupSums::receive(int from, std::int64_t bytes, std::byte* direct,
-                                std::vector<std::byte>& by) {
+comm::Ticket GroupSums::receive(int from, std::int64_t bytes, std::byte* direct, std::byte* by) {
   if (direct_) return link_->receive(from, {direct, bytes, comm::MemoryKind::kDevice});
-  return link_->receive(from, {by.data(), bytes});
+  return link_->receive(from, {by, bytes});
 }
 
 template <class Post, class Use>
@@ -182,8 +188,7 @@ void GroupSums::add_gradients(ParameterSet& gradients, std::int64_t at, bool beg
   const View mine = piece_of(gradients, piece), sum = sum_piece(piece);
   for (std::size_t r = 0; r < shards_.size(); ++r) {
     const View one = r == rank_ ? mine : View(slot.arrived[r], DType::kF32, {piece.elements});
-    if (r != rank_ && !direct_)
-      device_.copy_from_host(one.data(), slot.coming[r].data(), one.bytes());
+    if (r != rank_ && !direct_) device_.copy_from_host(one.data(), slot.coming[r], one.bytes());
     if (begins && r == 0)
       ops::convert(device_.stream(), {one, sum});
     else
@@ -218,7 +223,7 @@ void GroupSums::take_weights(ParameterSet& weights, std::int64_t at, Slot& slot)
   for (std::size_t r = 0; r < shards_.size(); ++r) {
     if (r == rank_ || at >= std::ssize(shards_[r])) continue;
     const View theirs = piece_of(weights, shards_[r][static_cast<std::size_t>(at)]);
-    device_.copy_from_host(theirs.data(), slot.coming[r].data(), theirs.bytes());
+    device_.copy_from_host(theirs.data(), slot.coming[r], theirs.bytes());
   }
 }
 

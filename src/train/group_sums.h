@@ -61,8 +61,8 @@ class GroupSums {
  private:
   // Pieces at the same place of all shards, under way to those who need them.
   struct Slot {
-    std::vector<std::vector<std::byte>> leaving, coming;  // by rank, in host memory
-    std::vector<std::byte*> arrived;                      // by rank, on the device, if direct
+    std::vector<std::byte*> leaving, coming;  // by rank, in host memory; null if direct
+    std::vector<std::byte*> arrived;          // by rank, on the device, if direct
     std::vector<comm::Ticket> tickets;
   };
   static bool adds_apart(std::int64_t groups, std::int64_t processes) { return groups > processes; }
@@ -74,8 +74,8 @@ class GroupSums {
   void take_weights(ParameterSet& weights, std::int64_t at, Slot& slot);
   void settle(Slot& slot);
   // Starts to send a part of a set, by way of `by` unless direct; to receive one of so many bytes.
-  comm::Ticket send(int to, const View& part, std::vector<std::byte>& by);
-  comm::Ticket receive(int from, std::int64_t bytes, std::byte* direct, std::vector<std::byte>& by);
+  comm::Ticket send(int to, const View& part, std::byte* by);
+  comm::Ticket receive(int from, std::int64_t bytes, std::byte* direct, std::byte* by);
   // Calls post(at, slot) and then use(at, slot) for every place; the next is posted before one is
   // used.
   template <class Post, class Use>
@@ -90,6 +90,7 @@ class GroupSums {
   std::unique_ptr<ParameterSet> sums_;  // null if there is one round: then they are in place
   std::unique_ptr<Memory> scratch_;     // pieces: a sum, and what has arrived
   std::int64_t scratch_bytes_ = 0;      // of one
+  std::unique_ptr<Memory> by_host_;     // pieces of both slots; null if direct
   std::array<Slot, 2> slots_;
 };
 

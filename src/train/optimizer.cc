@@ -55,7 +55,7 @@ Optimizer::Optimizer(ParameterSet& weights, const OptimizerConfig& options,
       shard_(shard_of(weights.specs(), state.shards, state.shard)),
       state_(make_optimizer_state(weights.device(), shard_.specs,
                                   adamw_columns(weights.specs(), options), state)),
-      norm_(weights.device().allocate(size_of(DType::kF64), "gradient norm")) {
+      norm_(weights.device().allocate(kNormBytes, "gradient norm")) {
   state_->start([&](const StateSegment& segment) {
     if (has_masters_)
       ops::convert(weights.device().stream(),

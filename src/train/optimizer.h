@@ -39,6 +39,8 @@ class Optimizer {
   Optimizer(ParameterSet& weights, const OptimizerConfig& options, const StateOptions& state = {},
             std::uint64_t seed = 0);
 
+  static constexpr std::int64_t kNormBytes = 8;  // on the device, for sums of squares
+  // Of its state, and no more.
   static StateBytes bytes_needed(const std::vector<ParameterSpec>& weights,
                                  const OptimizerConfig& options, const StateOptions& state);
 

@@ -271,8 +271,9 @@ void plan_memory(RunPlan& plan, Device& device, const MachineRates& rates, Effor
   needs.gradients =
       ParameterSet::gradient_bytes_needed(parameters) + RunRanks::group_sums_bytes(plan).device;
   const PortBytes messages = RunRanks::message_memory(plan, device);
-  needs.messages = messages.host;
-  needs.messages_device = messages.device;
+  const bool shares_memory = device.shares_host_memory();
+  needs.messages = shares_memory ? 0 : messages.host;
+  needs.messages_device = messages.device + (shares_memory ? messages.host : 0);
   plan.state.disk_directory = memory.disk_path;
   plan.state.shards = plan.place.shards;
   plan.state.shard = plan.place.shard;

@@ -51,7 +51,7 @@ struct RunNeeds {
   std::int64_t optimizer = 0;       // on the device: all, or the slots that slices pass through
   std::int64_t optimizer_host = 0;  // in host memory, including disk buffers
   std::int64_t optimizer_disk = 0;
-  // Of messages between stages: in host memory, and on a device that has its own.
+  // Of messages: in host memory, and on the device, which has all if it is host memory.
   std::int64_t messages = 0, messages_device = 0;
   StepMemory step;
   double saved_flops = 0;  // of recomputation, by activations that stay

@@ -41,6 +41,8 @@ class Trainer {
   std::int64_t completed_steps() const { return state_.step; }
   std::int64_t saved_step() const { return saved_step_; }
   const RunPlan& plan() const { return plan_; }
+  // Host memory for copies of what is saved on the way.
+  std::int64_t snapshot_bytes() const { return snapshot_memory_ ? snapshot_memory_->bytes() : 0; }
   const std::vector<StartTime>& start_times() const { return start_times_; }
   // With several processes: the signal that all of them were stopped by.
   int stop_signal() const { return ranks_.stop_signal(); }

@@ -8,7 +8,8 @@ import subprocess
 
 import tiny_model
 from launch import LIMIT, Run, expect
-from training import KINDS, STEPS, expect_refused, expect_same, folder_for, run_to_end, stop_one
+from training import (KINDS, STEPS, expect_allocated, expect_refused, expect_same, folder_for, run_to_end,
+                      stop_one)
 
 MOST = 1e-5  # relative difference of a tensor, in the norm of all its elements
 SPARSE = KINDS["sparse"]
@@ -123,7 +124,8 @@ def as_planned(program):
             expect(words[:3] == ["mpirun", "-np", str(plan["ranks_used"])], plan["command"])
             shutil.rmtree(folder.at("out"), ignore_errors=True)
             more = [f"--checkpoint.directory={folder.at('out')}", *(word for word in options if "parallel" not in word)]
-            run_to_end([program, *words[words.index("longstride") + 1:], *more], plan["ranks_used"])
+            text = run_to_end([program, *words[words.index("longstride") + 1:], *more], plan["ranks_used"])
+            expect_allocated(text, plan["ranks_used"])
             worst = max((stage["bytes"] for stage in plan["stages"]), key=lambda planned: planned["device"])
             line = folder.metrics("out")[-1]
             expect(line["ranks"] == plan["ranks_used"] and line["bytes"] == worst["device"], f"{worst} planned: {line}")

@@ -278,6 +278,23 @@ def run_to_end(line, processes):
     else:
         status, text = Run([line] * processes).end()
     expect(status == 0, f"{processes} processes: status {status}", text)
+    return text
+
+
+def expect_allocated(text, ranks):
+    """Every rank says that it took what was planned."""
+    expect(f"all {ranks} ranks have allocated what was planned" in text, "planned bytes and allocated ones differ", text)
+
+
+def as_planned(program):
+    """Stages and data groups, whatever is where: planned bytes are the allocated ones, on every rank."""
+    for kind in ("dense", "tied", "recomputed", "state in host memory", "pages in host memory", "adapters",
+                 "lower layers frozen", "sparse"):
+        with folder_for(program, tied=kind == "tied") as folder:
+            for stages, pipelines, groups in ((3, 1, 1), (1, 2, 2), (2, 2, 2)) if kind == "dense" else ((2, 2, 2),):
+                line = folder.command("out", stages, [*KINDS[kind], f"--parallel.data={groups}"])
+                expect_allocated(run_to_end(line, stages * pipelines), stages * pipelines)
+                shutil.rmtree(folder.at("out"))
 
 
 def stop_one(line, processes):
@@ -411,6 +428,7 @@ def cases(program, kills, chance):
             *((f"train: {kind}", lambda kind=kind: same_bytes(program, kind)) for kind in KINDS),
             ("train: bytes sent", lambda: counts_bytes(program)),
             ("train: memory of the worst rank", lambda: worst_rank(program)),
+            ("train: as planned", lambda: as_planned(program)),
             ("train: traced", lambda: traced(program)),
             ("train: resumed", lambda: resumed(program)),
             ("train: saved beside steps", lambda: saved_beside_steps(program)),
