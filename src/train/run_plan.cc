@@ -154,10 +154,11 @@ void check_fits(const RunPlan& plan) {
   const RunNeeds& n = plan.needs;
   const TrainingConfig& training = plan.config.training;
   if (n.total() > n.available) {
-    const std::string rest =
-        n.step_planned ? fmt::format(", KV gradient pages {}, workspace {}",
-                                     text(n.step.kv_gradient_pages), text(n.step.workspace))
-                       : "";
+    std::string rest = n.step_planned
+                           ? fmt::format(", KV gradient pages {}, workspace {}",
+                                         text(n.step.kv_gradient_pages), text(n.step.workspace))
+                           : "";
+    if (n.messages_device > 0) rest += fmt::format(", messages {}", text(n.messages_device));
     // If auto left the state on the device, it did not fit in host memory; no hint if device and
     // host are the same memory.
     const std::string optimizer =

@@ -65,7 +65,7 @@ def close(program, kind):
             if not os.path.isdir(folder.at(one)):
                 train(folder, one, 1, 1, 1, *options, groups=pipelines)
             if kind.endswith("pages in host memory"):  # each process has half of them
-                options[0] = "--memory.gpu=1000K"
+                options[0] = "--memory.gpu=1140K"
             train(folder, out, 2, stages, pipelines, *options)
             expect_close(folder, one, out)
             if kind.startswith("sparse"):
