@@ -66,9 +66,9 @@ void work(const std::vector<ParameterSpec>& specs, std::int64_t groups, comm::Li
   const std::int64_t processes = link ? link->size() : 1, rank = link ? link->rank() : 0;
   const std::int64_t before = device->used_bytes();
   GroupSums sums(*device, specs, groups, link, {.piece_elements = kPiece});
-  EXPECT_EQ(
-      device->used_bytes() - before,
-      GroupSums::bytes_needed(specs, groups, processes, rank, {.piece_elements = kPiece}).device);
+  const GroupSumsBytes needed =
+      GroupSums::bytes_needed(specs, groups, processes, rank, {.piece_elements = kPiece});
+  EXPECT_EQ(device->used_bytes() - before, needed.device + needed.host);
   for (std::int64_t round = 0; round < groups / processes; ++round) {
     fill(gradients, round * processes + rank);
     sums.add_round(gradients, round);
