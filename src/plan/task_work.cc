@@ -123,8 +123,8 @@ void TaskCounter::forward(const Task& task, TaskWork& work) const {
       add(work, T, D_, K_);  // keys before their norm
   }
   if (config_.qk_norm && (does.attention || task.selects)) memory += 4 * bytes_ * T * Q_;
+  if (does.attention || task.selects) send_to_heads(task, Q_, 1, work);  // q
   if (does.attention) {
-    send_to_heads(task, Q_, 1, work);   // q
     send_to_tokens(task, Q_, 1, work);  // outputs
     attention(task, work);
   }
@@ -282,9 +282,14 @@ void TaskCounter::scores(const Task& task, TaskWork& work) const {
                    real(pages * std::max<std::int64_t>(1, layout_.page_tokens / s.summary_tokens)),
                heads = real(s.scoring == Scoring::kOomb ? config_.kv_heads : config_.query_heads) *
                        share_;
-  if (numerics_.sparse.budget(task.layer) > 0)
-    work.score_flops =
-        4 * real(config_.head_size) * heads * real(layout_.chunk_size(task.chunk)) * vectors;
+  if (numerics_.sparse.budget(task.layer) == 0 || pages == 0) return;
+  const std::int64_t queries = layout_.chunk_size(task.chunk);
+  work.score_flops = 4 * real(config_.head_size) * heads * real(queries) * vectors;
+  if (!heads_.several()) return;
+  // Those of a process's heads go to all others.
+  const double query_pages = real((queries + layout_.page_tokens - 1) / layout_.page_tokens);
+  work.exchanges += 1;
+  work.bytes_sent += real(heads_.ranks - 1) * query_pages * real(pages) * kF32;
 }
 
 }  // namespace longstride

@@ -136,7 +136,14 @@ TEST(SparseHeads, SendTheirScores) {
     std::int64_t bytes = c.config.layers * columns * 192 * (heads - 1) / heads / heads * 4;
     for (std::int64_t chunk = 1; chunk < 4; ++chunk)
       bytes += 2 * (heads - 1) * 3 * (3 * chunk) * 4;  // two layers, three pages of queries
-    for (const std::int64_t sent : run_heads(c, *weights, s).sent) EXPECT_EQ(sent, bytes) << heads;
+    const HeadsOutcome all = run_heads(c, *weights, s);
+    for (const std::int64_t sent : all.sent) EXPECT_EQ(sent, bytes) << heads;
+    EXPECT_NEAR(all.counted, static_cast<double>(bytes), 1e-6 * all.counted) << heads;
+    s.keep_chunks = 1;  // some is sent again
+    const HeadsOutcome again = run_heads(c, *weights, s);
+    EXPECT_GT(again.sent.front(), bytes);
+    EXPECT_NEAR(again.counted, static_cast<double>(again.sent.front()), 1e-6 * again.counted)
+        << heads;
   }
 }
 
