@@ -24,6 +24,8 @@ std::string_view name_of(DType t) {
       return "F64";
     case DType::kI8:
       return "I8";
+    case DType::kF8E4M3:
+      return "F8_E4M3";
     case DType::kNf4:
       return "NF4";
     case DType::kNf4Wide:

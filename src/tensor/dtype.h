@@ -7,8 +7,9 @@
 
 namespace longstride {
 
-// The last three are block formats of quantized matrices: codes with scales, one record per tensor
-// (tensor/block_formats.h). They have no size per element.
+// kF8E4M3: codes of pages (tensor/page_codes.h). The last three are block formats of quantized
+// matrices: codes with scales, one record per tensor (tensor/block_formats.h). They have no size
+// per element.
 enum class DType : std::uint8_t {
   kF32,
   kBF16,
@@ -18,6 +19,7 @@ enum class DType : std::uint8_t {
   kU8,
   kF64,
   kI8,
+  kF8E4M3,
   kNf4,       // 4 bits, blocks of 64, scales of 8 bits
   kNf4Wide,   // the same with scales in F32
   kInt8Rows,  // 8 bits, a scale per row
@@ -44,6 +46,7 @@ constexpr std::int64_t size_of(DType t) {
       return 8;
     case DType::kU8:
     case DType::kI8:
+    case DType::kF8E4M3:
       return 1;
     case DType::kNf4:
     case DType::kNf4Wide:

@@ -21,7 +21,7 @@ TEST(DType, SizesAndNames) {
   const std::vector<std::tuple<DType, std::int64_t, std::string>> expected = {
       {DType::kF32, 4, "F32"}, {DType::kBF16, 2, "BF16"}, {DType::kF16, 2, "F16"},
       {DType::kI32, 4, "I32"}, {DType::kI64, 8, "I64"},   {DType::kU8, 1, "U8"},
-      {DType::kF64, 8, "F64"}, {DType::kI8, 1, "I8"}};
+      {DType::kF64, 8, "F64"}, {DType::kI8, 1, "I8"},     {DType::kF8E4M3, 1, "F8_E4M3"}};
   for (const auto& [dtype, size, name] : expected) {
     EXPECT_EQ(size_of(dtype), size);
     EXPECT_EQ(name_of(dtype), name);

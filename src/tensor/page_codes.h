@@ -1,0 +1,131 @@
+// K/V pages and their gradients in 8 bits. A coded page holds the codes of its P tokens, laid out
+// as the elements of a wide page ([P][2][K][C], tensor/pages_view.h) with a byte each, and behind
+// them the scales of its rows, [P][2][K] in BF16: one row is one token's key or value of one KV
+// head.
+//
+// An element is code * scale. Codes are integers from -127 to 127 (kI8), or E4M3 numbers (kF8E4M3:
+// 4 bits of exponent, 3 of mantissa, up to 448, no infinity). The scale is the smallest BF16 that
+// brings the row's largest magnitude into that range. Products of a code and a scale are exact in
+// F32. A page of zero bytes is a page of zeros.
+//
+// A row with an element that is not finite gets the scale NaN, and is all NaN when read. Rows whose
+// largest magnitude is below kLeastRow become zero: the inverse of their scale would overflow.
+//
+// Integer arithmetic where bits are decided; constexpr, for the host and for kernels.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "tensor/dtype.h"
+
+namespace longstride {
+
+constexpr bool is_page_code(DType t) { return t == DType::kI8 || t == DType::kF8E4M3; }
+
+// Bytes of a page of `tokens` tokens with `kv_heads` heads of `head_size`: of a coded one, or in
+// any other type.
+constexpr std::int64_t page_bytes_of(DType t, std::int64_t tokens, std::int64_t kv_heads,
+                                     std::int64_t head_size) {
+  const std::int64_t rows = 2 * tokens * kv_heads;
+  return is_page_code(t) ? rows * (head_size + static_cast<std::int64_t>(sizeof(bf16)))
+                         : rows * head_size * size_of(t);
+}
+
+constexpr float kLeastRow = 0x1p-100f;
+
+constexpr float code_limit(DType t) { return t == DType::kI8 ? 127.0f : 448.0f; }
+
+// The scale of a row whose largest magnitude has the bits `most` of a positive F32. Compared as
+// integers, NaN is larger than infinity, and infinity than every number: so `most` is the maximum
+// of the magnitudes' bits.
+constexpr bf16 row_scale(DType t, std::uint32_t most) {
+  if (most >= 0x7f800000u) return {0x7fc0};
+  const float magnitude = std::bit_cast<float>(most);
+  if (magnitude < kLeastRow) return {0};
+  const auto scale = std::bit_cast<std::uint32_t>(magnitude * (1.0f / code_limit(t)));
+  return {static_cast<std::uint16_t>((scale + 0xffffu) >> 16)};
+}
+
+// What elements are multiplied by before they are coded; 0 for a scale of zero or NaN.
+constexpr float inverse_scale(bf16 scale) {
+  const float value = to_float(scale);
+  return value > 0.0f ? 1.0f / value : 0.0f;
+}
+
+namespace page_code_detail {
+
+constexpr std::uint32_t kBeyond = 0x7fffffffu;  // every range
+
+// |x| * 2^fraction as an integer, for |x| with the bits `magnitude`: to nearest, ties to even.
+constexpr std::uint32_t fixed_nearest(std::uint32_t magnitude, int fraction) {
+  const int shift = 150 - fraction - static_cast<int>(magnitude >> 23);
+  const std::uint32_t mantissa = (magnitude & 0x7fffffu) | 0x800000u;
+  if (shift > 24) return 0;
+  if (shift <= 0) return shift < -7 ? kBeyond : mantissa << -shift;
+  const std::uint32_t whole = mantissa >> shift, rest = mantissa & ((1u << shift) - 1),
+                      half = 1u << (shift - 1);
+  return whole + (rest > half || (rest == half && (whole & 1u) != 0) ? 1u : 0u);
+}
+
+// The same, rounded up with the probability of what is cut off, by 16 random bits.
+constexpr std::uint32_t fixed_random(std::uint32_t magnitude, int fraction, std::uint32_t random) {
+  const int shift = 150 - fraction - static_cast<int>(magnitude >> 23);
+  const std::uint64_t mantissa = (magnitude & 0x7fffffu) | 0x800000u;
+  if (shift > 40) return 0;
+  if (shift <= 0) return shift < -7 ? kBeyond : static_cast<std::uint32_t>(mantissa << -shift);
+  const std::uint64_t added =
+      shift >= 16 ? std::uint64_t{random} << (shift - 16) : std::uint64_t{random} >> (16 - shift);
+  return static_cast<std::uint32_t>((mantissa + added) >> shift);
+}
+
+constexpr std::uint32_t kE4M3Least = 0x3c800000u;  // 2^-6, the smallest normal number
+constexpr int kE4M3Fraction = 9;                   // below it, multiples of 2^-9
+constexpr std::uint32_t kE4M3Most = 0x7e;          // 448
+
+constexpr std::uint8_t signed_e4m3(std::uint32_t bits, std::uint32_t code) {
+  return static_cast<std::uint8_t>((code < kE4M3Most ? code : kE4M3Most) | (bits >> 31 << 7));
+}
+
+constexpr std::uint8_t signed_i8(std::uint32_t bits, std::uint32_t code) {
+  const int value = static_cast<int>(code < 127u ? code : 127u);
+  return static_cast<std::uint8_t>(bits >> 31 != 0 ? -value : value);
+}
+
+}  // namespace page_code_detail
+
+// The code of `scaled`, an element times inverse_scale, to nearest (ties to even).
+constexpr std::uint8_t nearest_code(DType t, float scaled) {
+  namespace d = page_code_detail;
+  const auto bits = std::bit_cast<std::uint32_t>(scaled);
+  const std::uint32_t magnitude = bits & 0x7fffffffu;
+  if (t == DType::kI8) return d::signed_i8(bits, d::fixed_nearest(magnitude, 0));
+  if (magnitude < d::kE4M3Least)
+    return d::signed_e4m3(bits, d::fixed_nearest(magnitude, d::kE4M3Fraction));
+  const std::uint32_t rounded = magnitude + 0x7ffffu + ((magnitude >> 20) & 1u);
+  return d::signed_e4m3(bits, (rounded >> 20) - (120u << 3));
+}
+
+// The same, rounded stochastically by 16 random bits (tensor/stochastic_round.h): the expected
+// value is `scaled`.
+constexpr std::uint8_t random_code(DType t, float scaled, std::uint32_t random) {
+  namespace d = page_code_detail;
+  const auto bits = std::bit_cast<std::uint32_t>(scaled);
+  const std::uint32_t magnitude = bits & 0x7fffffffu;
+  if (t == DType::kI8) return d::signed_i8(bits, d::fixed_random(magnitude, 0, random));
+  if (magnitude < d::kE4M3Least)
+    return d::signed_e4m3(bits, d::fixed_random(magnitude, d::kE4M3Fraction, random));
+  return d::signed_e4m3(bits, ((magnitude + (random << 4)) >> 20) - (120u << 3));
+}
+
+// The number that a code stands for, before its scale.
+constexpr float code_value(DType t, std::uint8_t code) {
+  if (t == DType::kI8) return static_cast<float>(static_cast<std::int8_t>(code));
+  const std::uint32_t sign = std::uint32_t{code} >> 7 << 31, magnitude = code & 0x7fu;
+  if (magnitude < 8u)
+    return std::bit_cast<float>(
+        sign | std::bit_cast<std::uint32_t>(static_cast<float>(magnitude) * 0x1p-9f));
+  return std::bit_cast<float>(sign | ((magnitude + (120u << 3)) << 20));
+}
+
+}  // namespace longstride
