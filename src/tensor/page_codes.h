@@ -43,14 +43,24 @@ constexpr bf16 row_scale(DType t, std::uint32_t most) {
   if (most >= 0x7f800000u) return {0x7fc0};
   const float magnitude = std::bit_cast<float>(most);
   if (magnitude < kLeastRow) return {0};
-  const auto scale = std::bit_cast<std::uint32_t>(magnitude * (1.0f / code_limit(t)));
-  return {static_cast<std::uint16_t>((scale + 0xffffu) >> 16)};
+  // Rounded down, the quotient is the scale sought or up to two steps below it.
+  const auto quotient = std::bit_cast<std::uint32_t>(magnitude * (1.0f / code_limit(t)));
+  bf16 scale{static_cast<std::uint16_t>(quotient >> 16)};
+  for (int step = 0; step < 2; ++step)
+    if (to_float(scale) * code_limit(t) < magnitude) ++scale.bits;  // the product is exact
+  return scale;
 }
 
 // What elements are multiplied by before they are coded; 0 for a scale of zero or NaN.
 constexpr float inverse_scale(bf16 scale) {
   const float value = to_float(scale);
   return value > 0.0f ? 1.0f / value : 0.0f;
+}
+
+// An element as nearest_code and random_code take it. Codes of a row whose scale is zero or NaN are
+// 0: the sign of a product with NaN would depend on the device.
+constexpr float scaled_element(float element, float inverse) {
+  return inverse > 0.0f ? element * inverse : 0.0f;
 }
 
 namespace page_code_detail {
@@ -94,7 +104,7 @@ constexpr std::uint8_t signed_i8(std::uint32_t bits, std::uint32_t code) {
 
 }  // namespace page_code_detail
 
-// The code of `scaled`, an element times inverse_scale, to nearest (ties to even).
+// The code of a scaled_element, to nearest (ties to even).
 constexpr std::uint8_t nearest_code(DType t, float scaled) {
   namespace d = page_code_detail;
   const auto bits = std::bit_cast<std::uint32_t>(scaled);
