@@ -13,7 +13,7 @@
 
 namespace longstride::ops {
 
-// wide = the value of every element, or wide += it, rounded once to the type of the wide pages.
+// wide = the value of every element, or wide += it in F32, rounded to the type of the wide pages.
 // Rows of tokens from `end_token` on become zero (added to: stay as they are).
 struct WidenPages {
   PagesView codes;

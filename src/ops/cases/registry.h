@@ -19,6 +19,7 @@ std::vector<OpCase> elementwise_cases();
 std::vector<OpCase> optimizer_cases();
 std::vector<OpCase> paged_attention_cases();
 std::vector<OpCase> page_selection_cases();
+std::vector<OpCase> page_codes_cases();
 std::vector<OpCase> adapter_cases();
 std::vector<OpCase> quantize_cases();
 std::vector<OpCase> swap_axes_cases();

@@ -8,6 +8,7 @@
 #include "ops/linear.h"
 #include "ops/loss_head.h"
 #include "ops/optimizer.h"
+#include "ops/page_codes.h"
 #include "ops/page_selection.h"
 #include "ops/paged_attention.h"
 #include "ops/quantize.h"
@@ -37,6 +38,9 @@ LS_NO_CUDA(adamw, AdamW)
 LS_NO_CUDA(paged_attention_reserve, PagedAttentionReserve)
 LS_NO_CUDA(paged_attention_forward, PagedAttentionForward)
 LS_NO_CUDA(paged_attention_backward, PagedAttentionBackward)
+LS_NO_CUDA(widen_pages, WidenPages)
+LS_NO_CUDA(narrow_pages, NarrowPages)
+LS_NO_CUDA(add_to_coded_pages, AddToCodedPages)
 LS_NO_CUDA(summarize_pages, SummarizePages)
 LS_NO_CUDA(page_scores, PageScores)
 LS_NO_CUDA(choose_pages, ChoosePages)
