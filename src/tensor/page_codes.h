@@ -65,67 +65,52 @@ constexpr float scaled_element(float element, float inverse) {
 
 namespace page_code_detail {
 
-constexpr std::uint32_t kBeyond = 0x7fffffffu;  // every range
+constexpr std::uint32_t kLeastExponent = 121;  // of normal E4M3 numbers, in F32: 2^-6
+constexpr float kE4M3Least = 0x1p-6f;          // below it, codes are multiples of 2^-9
 
-// |x| * 2^fraction as an integer, for |x| with the bits `magnitude`: to nearest, ties to even.
-constexpr std::uint32_t fixed_nearest(std::uint32_t magnitude, int fraction) {
-  const int shift = 150 - fraction - static_cast<int>(magnitude >> 23);
-  const std::uint32_t mantissa = (magnitude & 0x7fffffu) | 0x800000u;
-  if (shift > 24) return 0;
-  if (shift <= 0) return shift < -7 ? kBeyond : mantissa << -shift;
-  const std::uint32_t whole = mantissa >> shift, rest = mantissa & ((1u << shift) - 1),
-                      half = 1u << (shift - 1);
-  return whole + (rest > half || (rest == half && (whole & 1u) != 0) ? 1u : 0u);
+// The magnitude of `scaled`, at most the code's limit. As it stands between the product that made
+// `scaled` and the sums below, these cannot be fused with it.
+constexpr float limited(DType t, std::uint32_t bits) {
+  const float magnitude = std::bit_cast<float>(bits & 0x7fffffffu);
+  return magnitude < code_limit(t) ? magnitude : code_limit(t);
 }
 
-// The same, rounded up with the probability of what is cut off, by 16 random bits.
-constexpr std::uint32_t fixed_random(std::uint32_t magnitude, int fraction, std::uint32_t random) {
-  const int shift = 150 - fraction - static_cast<int>(magnitude >> 23);
-  const std::uint64_t mantissa = (magnitude & 0x7fffffu) | 0x800000u;
-  if (shift > 40) return 0;
-  if (shift <= 0) return shift < -7 ? kBeyond : static_cast<std::uint32_t>(mantissa << -shift);
-  const std::uint64_t added =
-      shift >= 16 ? std::uint64_t{random} << (shift - 16) : std::uint64_t{random} >> (16 - shift);
-  return static_cast<std::uint32_t>((mantissa + added) >> shift);
-}
-
-constexpr std::uint32_t kE4M3Least = 0x3c800000u;  // 2^-6, the smallest normal number
-constexpr int kE4M3Fraction = 9;                   // below it, multiples of 2^-9
-constexpr std::uint32_t kE4M3Most = 0x7e;          // 448
-
-constexpr std::uint8_t signed_e4m3(std::uint32_t bits, std::uint32_t code) {
-  return static_cast<std::uint8_t>((code < kE4M3Most ? code : kE4M3Most) | (bits >> 31 << 7));
-}
-
-constexpr std::uint8_t signed_i8(std::uint32_t bits, std::uint32_t code) {
-  const int value = static_cast<int>(code < 127u ? code : 127u);
-  return static_cast<std::uint8_t>(bits >> 31 != 0 ? -value : value);
+constexpr std::uint8_t with_sign(DType t, std::uint32_t bits, std::uint32_t code) {
+  if (t == DType::kI8) return static_cast<std::uint8_t>(bits >> 31 != 0 ? 0u - code : code);
+  return static_cast<std::uint8_t>(code | (bits >> 31 << 7));
 }
 
 }  // namespace page_code_detail
 
-// The code of a scaled_element, to nearest (ties to even).
+// The code of a scaled_element, to nearest (ties to even). A sum with a large power of two rounds
+// to multiples of the last place of that.
 constexpr std::uint8_t nearest_code(DType t, float scaled) {
   namespace d = page_code_detail;
   const auto bits = std::bit_cast<std::uint32_t>(scaled);
-  const std::uint32_t magnitude = bits & 0x7fffffffu;
-  if (t == DType::kI8) return d::signed_i8(bits, d::fixed_nearest(magnitude, 0));
-  if (magnitude < d::kE4M3Least)
-    return d::signed_e4m3(bits, d::fixed_nearest(magnitude, d::kE4M3Fraction));
-  const std::uint32_t rounded = magnitude + 0x7ffffu + ((magnitude >> 20) & 1u);
-  return d::signed_e4m3(bits, (rounded >> 20) - (120u << 3));
+  const float magnitude = d::limited(t, bits);
+  if (t == DType::kI8)
+    return d::with_sign(t, bits, std::bit_cast<std::uint32_t>(magnitude + 0x1p23f) & 0xffu);
+  const std::uint32_t own = std::bit_cast<std::uint32_t>(magnitude) >> 23,
+                      exponent = own > d::kLeastExponent ? own : d::kLeastExponent,
+                      power = (exponent + 20) << 23;  // 2^23 steps of 2^-3
+  const std::uint32_t steps =
+      std::bit_cast<std::uint32_t>(magnitude + std::bit_cast<float>(power)) - power;
+  // Of the 8 to 16 steps of a normal number, 8 count as an exponent.
+  return d::with_sign(t, bits, ((exponent - d::kLeastExponent) << 3) + steps);
 }
 
-// The same, rounded stochastically by 16 random bits (tensor/stochastic_round.h): the expected
-// value is `scaled`.
+// The same, rounded stochastically by 16 random bits (tensor/stochastic_round.h): up if these and
+// what would be cut off make a whole step. The expected value is `scaled`.
 constexpr std::uint8_t random_code(DType t, float scaled, std::uint32_t random) {
   namespace d = page_code_detail;
   const auto bits = std::bit_cast<std::uint32_t>(scaled);
-  const std::uint32_t magnitude = bits & 0x7fffffffu;
-  if (t == DType::kI8) return d::signed_i8(bits, d::fixed_random(magnitude, 0, random));
-  if (magnitude < d::kE4M3Least)
-    return d::signed_e4m3(bits, d::fixed_random(magnitude, d::kE4M3Fraction, random));
-  return d::signed_e4m3(bits, ((magnitude + (random << 4)) >> 20) - (120u << 3));
+  const float magnitude = d::limited(t, bits);
+  if (t == DType::kI8 || magnitude < d::kE4M3Least) {
+    const float steps = magnitude * (t == DType::kI8 ? 0x1p16f : 0x1p25f);  // exact
+    return d::with_sign(t, bits, (static_cast<std::uint32_t>(steps) + random) >> 16);
+  }
+  const std::uint32_t sum = std::bit_cast<std::uint32_t>(magnitude) + (random << 4);
+  return d::with_sign(t, bits, (sum >> 20) - ((d::kLeastExponent - 1) << 3));
 }
 
 // The number that a code stands for, before its scale.
