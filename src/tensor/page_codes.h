@@ -9,9 +9,13 @@
 // F32. A page of zero bytes is a page of zeros.
 //
 // A row with an element that is not finite gets the scale NaN, and is all NaN when read. Rows whose
-// largest magnitude is below kLeastRow become zero: the inverse of their scale would overflow.
+// largest magnitude is below kLeastRow become zero: the inverse of their scale would overflow. As
+// the scale is rounded up, the largest element may be read as one by 2^-7 larger: infinity, if F32
+// has no such number. So sums that are coded again and again must be rounded stochastically: to
+// nearest, their largest elements would grow.
 //
-// Integer arithmetic where bits are decided; constexpr, for the host and for kernels.
+// The same bits on every device: each operation in F32 rounds once, and none can be fused with the
+// next. constexpr, for the host and for kernels.
 #pragma once
 
 #include <bit>

@@ -13,7 +13,7 @@
 namespace longstride::ops {
 namespace {
 
-constexpr std::uint64_t kKey = 0x123456789abcdefu;
+constexpr std::uint64_t kRoundingKey = 0x123456789abcdefu;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -300,7 +300,7 @@ Problem add_to_coded_problem(const CodedCase& a) {
                                 .codes = coded_view(a, v, coded),
                                 .pages = pages,
                                 .end_token = a.end,
-                                .rounding = kKey});
+                                .rounding = kRoundingKey});
   };
   p.reference = [a](Values& v) {
     CodedRows codes(a, v["codes"]);
@@ -313,7 +313,7 @@ Problem add_to_coded_problem(const CodedCase& a) {
         if (std::ranges::count(x, 0.0) == a.C) continue;
         for (std::int64_t c = 0; c < a.C; ++c)
           x[at(c)] = static_cast<float>(x[at(c)] + codes.value(slot, row, c));
-        const RowRounding random(kKey, token);
+        const RowRounding random(kRoundingKey, token);
         codes.set(slot, row, x, [&](std::int64_t c) {
           const auto element = static_cast<std::uint32_t>(row % (2 * a.K) * a.C + c);
           return static_cast<int>(random.bits_of(element));
