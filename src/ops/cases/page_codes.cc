@@ -131,7 +131,7 @@ class CodedRows {
     }
     const int bits = std::isnan(scale) ? 0x7fc0 : to_bf16(static_cast<float>(scale)).bits;
     bytes_[at(scale_at(slot, row))] = bits % 256;
-    bytes_[at(scale_at(slot, row) + 1)] = bits / 256;
+    bytes_[at(scale_at(slot, row) + 1)] = bits >> 8;
   }
 
  private:
@@ -206,7 +206,7 @@ HostTensor coded_pool(const CodedCase& a, bool nan) {
     if (nan && kind == 2) bits = 0x7fc0;
     const std::int64_t i = row / a.rows() * size + a.rows() * a.C + 2 * (row % a.rows());
     pool.set(i, bits % 256);
-    pool.set(i + 1, bits / 256);
+    pool.set(i + 1, bits >> 8);
   }
   for (std::int64_t slot = drawn; slot <= a.pages; ++slot)
     std::copy_n(pool.bytes.begin() + (slot - drawn) * size, size, pool.bytes.begin() + slot * size);
