@@ -17,14 +17,14 @@ StepRecord make_record(const StepReport& report, const RunPlan& plan) {
   record.time = timestamp();
   record.trainable_parameters = plan.model.trainable_parameters();
   const RunNeeds& needs = plan.worst_needs ? *plan.worst_needs : plan.needs;
-  record.bytes = {
-      needs.weights,
-      needs.gradients,
-      needs.optimizer,
-      needs.step.kv_pages,
-      needs.step.kv_gradient_pages,
-      needs.step.workspace,
-      needs.step.summaries + needs.step.retained + needs.step.rope + needs.messages_device};
+  record.bytes = {needs.weights,
+                  needs.gradients,
+                  needs.optimizer,
+                  needs.step.kv_pages,
+                  needs.step.kv_gradient_pages,
+                  needs.step.workspace,
+                  needs.step.summaries + needs.step.wide_pages + needs.step.retained +
+                      needs.step.rope + needs.messages_device};
   record.host_optimizer = needs.optimizer_host;
   record.disk_optimizer = needs.optimizer_disk;
   record.host_pages = needs.step.host_pages;

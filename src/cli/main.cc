@@ -95,8 +95,13 @@ void add_numerics_options(CLI::App& command, NumericsChoice& choice) {
   command
       .add_option("--kv-gradient-dtype", choice.kv_gradient_dtype,
                   "type of the gradients of keys and values across chunks; bf16 takes half the "
-                  "memory and is rounded stochastically")
-      ->check(CLI::IsMember({"f32", "bf16"}))
+                  "memory and is rounded stochastically, fp8 and int8 a quarter")
+      ->check(CLI::IsMember({"f32", "bf16", "fp8", "int8"}))
+      ->capture_default_str();
+  command
+      .add_option("--kv-dtype", choice.kv_dtype,
+                  "type of the pages of keys and values: fp8, int8, or auto: that of compute")
+      ->check(CLI::IsMember({"auto", "fp8", "int8"}))
       ->capture_default_str();
 }
 

@@ -55,6 +55,7 @@ constexpr std::pair<const char*, const char*> kSettings[] = {
     {"--compute", "numerics.compute"},
     {"--determinism", "numerics.determinism"},
     {"--kv-gradient-dtype", "numerics.kv_gradient_dtype"},
+    {"--kv-dtype", "numerics.kv_dtype"},
     {"--quantize", "model.quantize"},
     {"--lora", "lora.rank"}};
 
@@ -109,7 +110,8 @@ TrainConfig read_config(const Options& o, const ConfigWords& words) {
     config.lora.rank = o.lora;
   else if (!o.quantize.empty())
     config.model.freeze = {"*_proj.weight"};
-  config.numerics = {o.numerics.compute, o.numerics.kv_gradient_dtype, o.numerics.determinism};
+  config.numerics = {o.numerics.compute, o.numerics.kv_gradient_dtype, o.numerics.determinism,
+                     o.numerics.kv_dtype};
   config.attention = o.sparse;
   config.attention.kind = o.attention;
   return config;

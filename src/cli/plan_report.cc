@@ -75,9 +75,10 @@ Table memory_table(const PlanReport& report) {
     const RunNeeds& n = o.plan.needs;
     const StepMemory& m = n.step;
     t.rows.push_back({format_count(o.context()), gib(n.weights), gib(n.gradients), gib(n.optimizer),
-                      gib(m.kv_pages + m.summaries), gib(m.kv_gradient_pages), gib(m.retained),
-                      gib(m.workspace), gib(n.total()), gib(n.available), gib(m.host_pages),
-                      gib(m.host_activations), gib(n.optimizer_host), gib(n.disk_total())});
+                      gib(m.kv_pages + m.summaries + m.wide_pages), gib(m.kv_gradient_pages),
+                      gib(m.retained), gib(m.workspace), gib(n.total()), gib(n.available),
+                      gib(m.host_pages), gib(m.host_activations), gib(n.optimizer_host),
+                      gib(n.disk_total())});
   }
   return t;
 }

@@ -116,10 +116,10 @@ TextTable memory_table(const PipelineOutlook& o) {
     const RunNeeds& n = o.stages[i].needs;
     const StepMemory& m = n.step;
     t.rows.push_back({fmt::format("{}", i), layer_range(o.stages[i]), gib(n.weights),
-                      gib(n.gradients), gib(n.optimizer), gib(m.kv_pages + m.summaries),
-                      gib(m.kv_gradient_pages), gib(m.retained),
-                      gib(m.workspace + n.messages_device), gib(n.total()), gib(n.available),
-                      gib(n.host_total()), gib(n.disk_total())});
+                      gib(n.gradients), gib(n.optimizer),
+                      gib(m.kv_pages + m.summaries + m.wide_pages), gib(m.kv_gradient_pages),
+                      gib(m.retained), gib(m.workspace + n.messages_device), gib(n.total()),
+                      gib(n.available), gib(n.host_total()), gib(n.disk_total())});
   }
   return t;
 }

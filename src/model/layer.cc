@@ -176,6 +176,7 @@ void layer_store_kv(const LayerPass& pass, ConstView x_TD) {
   ops::append_kv(ctx.stream(),
                  {k_heads.present() ? k_heads : k_TKC, v_heads.present() ? v_heads : v_TKC,
                   a.cos_TN, a.sin_TN, pass.pages.kv(pass.task.layer), a.begin});
+  pass.pages.keep_appended(pass.task);
   if (pass.task.sparse) pass.selector->summarize(pass);
 }
 

@@ -104,6 +104,7 @@ Lease attention_backward(const LayerPass& pass, const LayerParameters& g,
                                    .exact = ctx.exact,
                                    .segments = segments,
                                    .rounding = pass.rounding});
+    pass.pages.keep_gradients(pass.task, pass.rounding);
   });
   if (shared) to_tokens(pass, dq_heads, dq_THC);
   return dq_THC;

@@ -11,6 +11,7 @@
 #include "pages/page_store.h"
 #include "pages/tiered_pages.h"
 #include "schedule/step_schedule.h"
+#include "tensor/page_codes.h"
 #include "tensor/pages_view.h"
 
 namespace longstride {
@@ -19,9 +20,26 @@ struct KvShape {
   std::int64_t layers = 0, kv_heads = 0, head_size = 0, page_tokens = 0;
   DType dtype = DType::kF32;           // of keys and values
   DType gradient_dtype = DType::kF32;  // of their gradients
-  std::int64_t page_bytes() const { return page_elements() * size_of(dtype); }
-  std::int64_t gradient_page_bytes() const { return page_elements() * size_of(gradient_dtype); }
-  std::int64_t page_elements() const { return 2 * page_tokens * kv_heads * head_size; }
+  DType wide = dtype;                  // of keys and values as attention reads them
+  std::int64_t page_bytes() const { return bytes_in(dtype); }
+  std::int64_t gradient_page_bytes() const { return bytes_in(gradient_dtype); }
+  // Of the copies that attention works on, where pages are coded.
+  std::int64_t wide_page_bytes() const { return bytes_in(wide); }
+  std::int64_t gradient_sum_bytes() const { return bytes_in(DType::kF32); }
+  std::int64_t bytes_in(DType type) const {
+    return page_bytes_of(type, page_tokens, kv_heads, head_size);
+  }
+};
+
+// Wide copies of coded pages on the device (attention/coded_pages.h); none of a kind that is not
+// coded.
+struct WideCapacity {
+  std::int64_t kv_pages = 0, gradient_pages = 0;
+  bool any() const { return kv_pages + gradient_pages > 0; }
+  std::int64_t bytes(const KvShape& shape) const {
+    return kv_pages * shape.wide_page_bytes() + gradient_pages * shape.gradient_sum_bytes();
+  }
+  bool operator==(const WideCapacity&) const = default;
 };
 
 // For sequences of up to `logical_pages` pages.
@@ -88,6 +106,10 @@ class KvStore final : public PageStore {
   void release_all();
   // Waits for copies in flight.
   void finish();
+
+  const KvShape& shape() const { return shape_; }
+  // The pages of the visit that was entered last.
+  PageSet entered() const { return kv_.pages_of(next_kv_ - 1); }
 
   PagesView kv(std::int64_t layer) const override { return view(kv_, layer, shape_.dtype); }
   PagesView gradients(std::int64_t layer) const override {

@@ -133,6 +133,13 @@ std::int64_t streaming_device_bytes(const SequenceLayout& layout, const StepSche
   return streaming_bytes(largest_access(layout, schedule), schedule, shape);
 }
 
+WideCapacity wide_capacity(const SequenceLayout& layout, const StepSchedule& schedule,
+                           const KvShape& shape) {
+  const Needed most = largest_access(layout, schedule);
+  return {.kv_pages = is_page_code(shape.dtype) ? most.kv : 0,
+          .gradient_pages = is_page_code(shape.gradient_dtype) ? most.gradients : 0};
+}
+
 PageSpread spread_pages(const SequenceLayout& layout, const StepSchedule& schedule,
                         const KvShape& shape, const PageBudget& budget) {
   const std::int64_t kv_page = shape.page_bytes(), gradient_page = shape.gradient_page_bytes(),

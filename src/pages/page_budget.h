@@ -29,6 +29,10 @@ std::int64_t streaming_device_bytes(const SequenceLayout& layout, const StepSche
 std::int64_t least_device_bytes(const SequenceLayout& layout, const StepSchedule& schedule,
                                 const KvShape& shape);
 
+// The wide copies that coded pages need, whatever the budgets.
+WideCapacity wide_capacity(const SequenceLayout& layout, const StepSchedule& schedule,
+                           const KvShape& shape);
+
 // K/V and gradients each get their largest working set, then enough for streaming; the rest of the
 // device budget goes first to the smaller of the two. With sparse layers it goes first to gradients
 // that host memory cannot hold, since their gradients are never on disk, then to K/V. Host memory

@@ -27,6 +27,12 @@ class PageStore {
   // Sets the pages that this sparse task and all later ones of its chunk and layer visit, the
   // chunk's own included. Call before the task's first segment.
   virtual void select(const Task& task, const PageSet& pages) = 0;
+  // Call when a task's own keys and values have been written, before they are read.
+  virtual void keep_appended(const Task& /*task*/) {}
+  // Call after a backward task's attention over a segment, or over all of them if they do not come
+  // one by one. After the last one, gradients() of the chunk's own pages are complete. `rounding`:
+  // the key of stochastic rounding (ops/paged_attention.h).
+  virtual void keep_gradients(const Task& /*task*/, std::uint64_t /*rounding*/) {}
   // Call after a task: releases the K/V pages and gradient pages that it frees.
   virtual void leave(const Task& task) = 0;
 

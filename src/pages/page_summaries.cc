@@ -16,7 +16,7 @@ std::int64_t PageSummaries::bytes(const KvShape& shape, const SparseLayers& spar
                                   std::int64_t pages) {
   const auto layers = std::count_if(sparse.budgets.begin(), sparse.budgets.end(),
                                     [](std::int64_t b) { return b != SparseLayers::kNone; });
-  return layers * layer_elements(shape, sparse, pages) * size_of(shape.dtype);
+  return layers * layer_elements(shape, sparse, pages) * size_of(shape.wide);
 }
 
 PageSummaries::PageSummaries(Device& device, const KvShape& shape, const SparseLayers& sparse,
@@ -34,8 +34,8 @@ View PageSummaries::of_layer(std::int64_t layer) const {
   const Shape shape{pages_ * means_, shape_.kv_heads, shape_.head_size};
   // On a device of shapes there is no memory to point into.
   std::byte* const base = memory_->data();
-  return {base == nullptr ? nullptr : base + i * shape.elements() * size_of(shape_.dtype),
-          shape_.dtype, shape};
+  return {base == nullptr ? nullptr : base + i * shape.elements() * size_of(shape_.wide),
+          shape_.wide, shape};
 }
 
 }  // namespace longstride

@@ -22,7 +22,8 @@ class PageSummaries {
   static std::int64_t bytes(const KvShape& shape, const SparseLayers& sparse, std::int64_t pages);
 
   std::int64_t means() const { return means_; }  // S, of a page
-  // [pages * S, KV heads, head size], from the sequence's first page on, in the type of the pages.
+  // [pages * S, KV heads, head size], from the sequence's first page on, in the type that attention
+  // reads.
   View of_layer(std::int64_t layer) const;
 
  private:

@@ -45,6 +45,7 @@ class TieredPages {
   void release_all();
 
   const PagePool& pool() const { return pool_; }
+  PageSet pages_of(std::int64_t number) const { return residency_.accesses().at(number).pages; }
   const std::int32_t* table(std::int64_t layer) const {
     return slots_.at(static_cast<std::size_t>(layer)).data();
   }

@@ -47,6 +47,7 @@ void add_tenants(MemoryMap& map, const StepPlan& plan, const StepSchedule& sched
   add("KV gradient pages", MapPart::kKvGradients, m.kv_gradient_pages,
       bytes_of_most(m.kv_gradient_pages, plan.pages.gradient_pages, schedule.peak_gradient_pages));
   add("page summaries", MapPart::kSummaries, m.summaries, m.summaries);
+  add("wide pages", MapPart::kSummaries, m.wide_pages, m.wide_pages);
   add("rotary frequencies", MapPart::kFixed, m.rope, m.rope);
   add("retained activations", MapPart::kRetained, m.retained, m.retained);
   add("workspace", MapPart::kWorkspace, m.workspace, m.workspace);

@@ -29,7 +29,8 @@ OrderedJson shapes_of(const ModelConfig& c, const NumericsRecord& r, std::int64_
           {"windows", c.windows},
           {"sparse", to_json(r.sparse)},
           {"compute", word_of(r.compute)},
-          {"kv_gradient_dtype", word_of(r.kv_gradient_dtype)},
+          {"kv_dtype", word_of_pages(r.kv_codes.value_or(r.compute))},
+          {"kv_gradient_dtype", word_of_pages(r.kv_gradient_dtype)},
           {"exact", r.exact()},
           {"head_block_rows", r.head_block_rows}};
 }

@@ -110,8 +110,9 @@ KvShape kv_shape(const ModelConfig& config, const NumericsRecord& numerics,
           .kv_heads = config.kv_heads / heads.ranks,
           .head_size = config.head_size,
           .page_tokens = numerics.page_tokens,
-          .dtype = numerics.compute,
-          .gradient_dtype = numerics.kv_gradient_dtype};
+          .dtype = numerics.kv_codes.value_or(numerics.compute),
+          .gradient_dtype = numerics.kv_gradient_dtype,
+          .wide = numerics.compute};
 }
 
 std::int64_t kv_bytes_needed(const ModelConfig& config, const NumericsRecord& numerics,
@@ -169,14 +170,16 @@ StepPlanner::StepPlanner(const Device& runs_on, const ModelConfig& config,
   if (options.forward_only) plan.schedule = plan.schedule.without_backward();
   schedule_ = make_step_schedule(layout_, plan.schedule);
   place_episodes(runs_on, config, parameters, numerics, options);
-  plan.memory.retained = plan.retained(config, shape_.dtype).bytes();
+  plan.memory.retained = plan.retained(config, shape_.wide).bytes();
   const ActivationSpread activations =
-      spread_activations({config, shape_.dtype, options.stage.heads}, plan.longest_chunk(),
+      spread_activations({config, shape_.wide, options.stage.heads}, plan.longest_chunk(),
                          plan.saved(), options.activations);
   plan.activations = activations.capacity;
   plan.memory.host_activations = activations.host_bytes;
   plan.memory.disk_activations = activations.disk_bytes;
   plan.memory.summaries = PageSummaries::bytes(shape_, numerics.sparse, layout_.pages());
+  plan.wide_pages = wide_capacity(layout_, schedule_, shape_);
+  plan.memory.wide_pages = plan.wide_pages.bytes(shape_);
   plan.memory.rope = rope_shapes(config).bytes();
 }
 
@@ -187,7 +190,7 @@ void StepPlanner::place_episodes(const Device& runs_on, const ModelConfig& confi
   const ParameterSet weights(device, parameters, "weights"),
       gradients = ParameterSet::gradients(device, parameters);
   const ModelParameters weight_views = weights.model(), gradient_views = gradients.model();
-  const RetainedActivations retained(device, without_pages_.retained(config, shape_.dtype));
+  const RetainedActivations retained(device, without_pages_.retained(config, shape_.wide));
   const PageSummaries summaries(device, shape_, numerics.sparse, layout_.pages());
   const RunnerContext context{.device = device,
                               .config = config,

@@ -50,6 +50,7 @@ struct StepMemory {
   std::int64_t kv_pages = 0, kv_gradient_pages = 0, workspace = 0;
   std::int64_t retained = 0;                    // activations that outlive their episode
   std::int64_t summaries = 0;                   // of pages, in sparse layers
+  std::int64_t wide_pages = 0;                  // copies of coded pages, of one segment
   std::int64_t rope = 0;                        // rotary frequencies
   std::int64_t host_pages = 0, disk_pages = 0;  // capacity for offloaded pages
   std::int64_t host_activations = 0, disk_activations = 0;  // likewise
@@ -58,7 +59,7 @@ struct StepMemory {
 
   // On the device.
   std::int64_t total() const {
-    return kv_pages + kv_gradient_pages + workspace + retained + summaries + rope;
+    return kv_pages + kv_gradient_pages + workspace + retained + summaries + wide_pages + rope;
   }
   std::int64_t host() const { return host_pages + host_activations; }
   std::int64_t disk() const { return disk_pages + disk_activations; }
@@ -79,6 +80,7 @@ struct StepPlan {
   ScheduleOptions schedule;  // of every sequence
   PlacedEpisodes episodes;
   KvCapacity pages;
+  WideCapacity wide_pages;
   ActivationCapacity activations;
   StepMemory memory;
   TrainedParts trained;

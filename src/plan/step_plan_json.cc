@@ -223,6 +223,10 @@ OrderedJson to_json(const StepPlan& plan) {
   pages["gradient_offload"] = offload_to_json(plan.pages.gradient_offload);
   for (const OffloadCapacity& kind : plan.activations) activations.push_back(offload_to_json(kind));
   memory_fields(plan.memory, writing(memory));
+  if (plan.wide_pages.any())
+    pages["wide"] = {{"kv_pages", plan.wide_pages.kv_pages},
+                     {"gradient_pages", plan.wide_pages.gradient_pages},
+                     {"bytes", plan.memory.wide_pages}};
   return {{"max_tokens", plan.max_tokens},
           {"chunk_tokens", plan.chunk_tokens},
           {"page_tokens", plan.page_tokens},
@@ -253,6 +257,12 @@ StepPlan step_plan_from_json(const Json& json, const std::string& where) {
     for (std::size_t k = 0; k < plan.activations.size(); ++k)
       plan.activations[k] = offload_from(json.at("activations").at(k));
     memory_fields(plan.memory, reading(json.at("memory")));
+    if (pages.contains("wide")) {
+      const Json& wide = pages.at("wide");
+      wide.at("kv_pages").get_to(plan.wide_pages.kv_pages);
+      wide.at("gradient_pages").get_to(plan.wide_pages.gradient_pages);
+      wide.at("bytes").get_to(plan.memory.wide_pages);
+    }
     json.at("trained_layers").get_to(plan.trained.layers);
     json.at("trained_head").get_to(plan.trained.head);
     plan.weighted = json.value("weighted", false);

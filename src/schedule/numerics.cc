@@ -88,11 +88,12 @@ OrderedJson to_json(const NumericsRecord& r) {
                       {"page_tokens", r.page_tokens},
                       {"head_block_rows", r.head_block_rows},
                       {"compute", word_of(r.compute)},
-                      {"kv_gradient_dtype", word_of(r.kv_gradient_dtype)},
+                      {"kv_gradient_dtype", word_of_pages(r.kv_gradient_dtype)},
                       {"determinism", word_of(r.determinism)},
                       {"device", r.device},
                       {"kernels", r.kernels},
                       {"choices", r.choices}};
+  if (r.kv_codes) json["kv_dtype"] = word_of_pages(*r.kv_codes);
   if (r.sparse.any()) json["sparse"] = to_json(r.sparse);
   if (!r.quantize.empty()) json["quantize"] = r.quantize;
   if (r.tied_apart) json["tied_apart"] = true;
@@ -124,12 +125,13 @@ NumericsRecord numerics_from_json(const Json& json, const std::string& where) {
     read_count("page_tokens", r.page_tokens);
     read_count("head_block_rows", r.head_block_rows);
     read_word("compute", dtype_of_word, r.compute);
-    read_word("kv_gradient_dtype", dtype_of_word, r.kv_gradient_dtype);
+    read_word("kv_gradient_dtype", gradient_page_type_of_word, r.kv_gradient_dtype);
     read_word("determinism", determinism_of_word, r.determinism);
     json.at("device").get_to(r.device);
     json.at("kernels").get_to(r.kernels);
     // Older checkpoints lack them.
     if (json.contains("choices")) json.at("choices").get_to(r.choices);
+    if (json.contains("kv_dtype")) read_word("kv_dtype", page_code_of_word, r.kv_codes);
     if (json.contains("quantize")) json.at("quantize").get_to(r.quantize);
     if (json.contains("tied_apart")) json.at("tied_apart").get_to(r.tied_apart);
     if (json.contains("data_groups")) read_count("data_groups", r.data_groups);
@@ -157,7 +159,7 @@ std::string describe_difference(const NumericsRecord& here, const NumericsRecord
   };
   for (const auto& [key, value] : a.items())
     if (key != "choices") compare(key);
-  for (const char* key : {"sparse", "quantize", "tied_apart", "data_groups"})
+  for (const char* key : {"kv_dtype", "sparse", "quantize", "tied_apart", "data_groups"})
     if (!a.contains(key)) compare(key);
   return text;
 }

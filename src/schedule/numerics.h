@@ -24,7 +24,8 @@ struct NumericsRecord {
   std::int64_t chunk_tokens = 0;
   std::int64_t page_tokens = 0;
   std::int64_t head_block_rows = 0;       // rows whose logits the loss head holds at once
-  DType compute = DType::kF32;            // type of activations and KV pages
+  DType compute = DType::kF32;            // type of activations and of attention
+  std::optional<DType> kv_codes = {};     // KV pages in 8 bits; nothing: in the type of compute
   DType kv_gradient_dtype = DType::kF32;  // type of gradient pages across chunks
   Determinism determinism = Determinism::kExact;
   // Gradient of a tied embedding: that of the head is summed apart and added once per step. False

@@ -135,6 +135,7 @@ struct NumericsConfig {
   std::string compute = "auto";
   std::string kv_gradient_dtype = "f32";
   std::string determinism = "exact";
+  std::string kv_dtype = "auto";
 };
 
 struct TrainConfig {

@@ -349,8 +349,18 @@ const std::vector<ConfigKey>& table() {
        "Type in which the gradients of keys and values accumulate across chunks. bf16 halves "
        "memory and transfers; every chunk's addition is then rounded stochastically, depending "
        "only on training.seed, step and position: without bias, and with the same bits in every "
-       "run.",
-       LS_FIELD(numerics.kv_gradient_dtype), one_of({"f32", "bf16"})},
+       "run. fp8 and int8 halve it again, with a scale per token and head, rounded likewise; "
+       "experimental: the error grows with the number of chunks.",
+       LS_FIELD(numerics.kv_gradient_dtype), one_of({"f32", "bf16", "fp8", "int8"})},
+      {"numerics", "kv_dtype", Type::kChoice,
+       "Type of the pages that keep keys and values. auto: that of compute. fp8 (e4m3) and int8 "
+       "take "
+       "half the memory of bf16, and half the transfers: 8 bits per element and a scale per token "
+       "and "
+       "head. Every pass reads the rounded keys and values, of the chunk itself too. On the CPU "
+       "for "
+       "now.",
+       LS_FIELD(numerics.kv_dtype), one_of({"auto", "fp8", "int8"})},
       {"numerics", "determinism", Type::kChoice,
        "exact: the same input gives the same bits in every run. fast: on a GPU, attention's "
        "backward pass may use kernels whose order of addition varies. On a GPU the algorithms of "

@@ -141,6 +141,7 @@ std::string on_device(const RunNeeds& n) {
                               {"pages", n.step.kv_pages},
                               {"page gradients", n.step.kv_gradient_pages},
                               {"page summaries", n.step.summaries},
+                              {"wide copies of pages", n.step.wide_pages},
                               {"activations", n.step.retained},
                               {"workspace", n.step.workspace},
                               {"messages", n.messages_device}}));
@@ -237,6 +238,8 @@ std::string describe(const RunPlan& plan, const CorpusFacts& facts,
   row("KV pages", text(plan.needs.step.kv_pages));
   if (plan.needs.step_planned) {
     row("KV gradient pages", text(plan.needs.step.kv_gradient_pages));
+    if (plan.needs.step.wide_pages > 0)
+      row("wide copies of pages", text(plan.needs.step.wide_pages));
     if (plan.needs.step.summaries > 0) row("page summaries", text(plan.needs.step.summaries));
     if (plan.needs.step.retained > 0)
       row("activations",

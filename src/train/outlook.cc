@@ -61,7 +61,7 @@ std::vector<Remedy> all_remedies() {
                   },
                   [](const TrainConfig&) { return "memory.optimizer = \"host\""; }});
   list.push_back({[](TrainConfig& c) {
-                    if (c.numerics.kv_gradient_dtype == "bf16") return false;
+                    if (c.numerics.kv_gradient_dtype != "f32") return false;
                     c.numerics.kv_gradient_dtype = "bf16";
                     return true;
                   },

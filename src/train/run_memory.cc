@@ -163,7 +163,7 @@ void place_pages(RunPlan& plan, const Device& device, const StepPlanner& planner
   relieve_device(plan, device);
   if (needs.total() <= needs.available || budget.host + budget.disk == 0) return;
   budget.device = needs.available - needs.fixed() - needs.step.workspace - needs.step.retained -
-                  needs.step.summaries - needs.step.rope;
+                  needs.step.summaries - needs.step.wide_pages - needs.step.rope;
   if (budget.device <= 0) return;              // no page makes a difference
   budget.host = host_for_pages(plan, device);  // less the optimizer's state, if offloaded
   plan.step = planner.plan(budget);

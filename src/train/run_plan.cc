@@ -81,7 +81,7 @@ void plan_numerics(RunPlan& plan, Device& device) {
   const NumericsChoice choice{
       config.numerics.compute, config.numerics.determinism,       config.numerics.kv_gradient_dtype,
       std::move(sparse),       quantization_of(plan.model.specs), sums_head_apart(plan.model.specs),
-      config.parallel.data};
+      config.parallel.data,    config.numerics.kv_dtype};
   std::optional<std::int64_t>& chunk = plan.config.training.chunk;
   if (!chunk && plan.resume) chunk = plan.resume->state.numerics.chunk_tokens;
   if (!chunk)

@@ -34,6 +34,7 @@ constexpr std::pair<const char*, const char*> kFixedKeys[] = {{"model", "preset"
                                                               {"numerics", "compute"},
                                                               {"numerics", "determinism"},
                                                               {"numerics", "kv_gradient_dtype"},
+                                                              {"numerics", "kv_dtype"},
                                                               {"attention", "kind"},
                                                               {"attention", "layers"},
                                                               {"attention", "budget"},

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "attention/coded_pages.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "ops/kernel_choices.h"
@@ -117,8 +118,15 @@ NumericsRecord choose_numerics(Device& device, const ModelConfig& config, std::i
   NumericsRecord record;
   record.determinism =
       meaning("determinism", determinism_of_word(choice.determinism), choice.determinism);
-  record.kv_gradient_dtype = meaning("kv_gradient_dtype", dtype_of_word(choice.kv_gradient_dtype),
-                                     choice.kv_gradient_dtype);
+  record.kv_gradient_dtype =
+      meaning("kv_gradient_dtype", gradient_page_type_of_word(choice.kv_gradient_dtype),
+              choice.kv_gradient_dtype);
+  if (choice.kv_dtype != "auto")
+    record.kv_codes = meaning("kv_dtype", page_code_of_word(choice.kv_dtype), choice.kv_dtype);
+  if ((record.kv_codes || is_page_code(record.kv_gradient_dtype)) && !device.codes_pages())
+    throw Error(fmt::format("{} keeps no pages in 8 bits yet", device.name()),
+                "set numerics.kv_dtype to \"auto\" and numerics.kv_gradient_dtype to \"bf16\" or "
+                "\"f32\" (--kv-dtype, --kv-gradient-dtype)");
   record.compute = compute_type(device, choice.compute);
   record.sparse = choice.sparse;
   record.quantize = choice.quantize;
@@ -194,7 +202,7 @@ StepRunner::StepRunner(const ModelConfig& config, const ParameterSet& weights,
       device_(weights.device()),
       plan_(of_rank(std::move(plan), exchange)),
       neighbours_(neighbours),
-      retained_(device_, plan_.retained(config, kv_shape(config, numerics).dtype)),
+      retained_(device_, plan_.retained(config, numerics.compute)),
       summaries_(device_, kv_shape(config, numerics, plan_.schedule.stage.heads), numerics.sparse,
                  plan_.layout().pages()) {
   LS_CHECK(plan_.chunk_tokens == numerics.chunk_tokens && plan_.page_tokens == numerics.page_tokens,
@@ -213,6 +221,9 @@ StepRunner::StepRunner(const ModelConfig& config, const ParameterSet& weights,
   arena_ = device_.allocate(plan_.memory.workspace, "workspace");
   store_ = std::make_unique<KvStore>(device_, kv_shape(config, numerics, heads), plan_.pages,
                                      make_mover ? make_mover(device_) : nullptr);
+  if (plan_.wide_pages.any())
+    coded_ =
+        std::make_unique<CodedPages>(device_, *store_, plan_.wide_pages, plan_.layout().pages());
   if (const std::vector<Retention> saved = plan_.saved(); !saved.empty())
     offloaded_ = std::make_unique<OffloadedActivations>(
         device_, make_mover ? make_mover(device_) : device_.make_mover(),
@@ -231,7 +242,8 @@ StepRunner::StepRunner(const ModelConfig& config, const ParameterSet& weights,
                                                         .stage = plan_.schedule.stage,
                                                         .neighbours = neighbours,
                                                         .exchange = exchange},
-                                          workspace_, *store_);
+                                          workspace_,
+                                          coded_ ? static_cast<PageStore&>(*coded_) : *store_);
   runner_->reserve(plan_.layout());
 }
 
@@ -320,6 +332,7 @@ SequenceResult StepRunner::run_tasks(const SequenceInput& input, double scale,
   const StepSchedule schedule = make_step_schedule(layout, options);
   runner_->begin_sequence(layout, input, static_cast<float>(scale));
   store_->begin(schedule);
+  if (coded_) coded_->begin(layout.tokens);
   if (offloaded_) offloaded_->begin(schedule);
   if (neighbours_ != nullptr)
     neighbours_->begin(coming_to(options.stage, schedule, layout,

@@ -16,6 +16,8 @@
 
 namespace longstride {
 
+class CodedPages;
+
 struct SequenceResult : StepStatistics {
   std::int64_t nonfinite_chunk = -1;  // the first with a loss that is not finite; -1: none
 };
@@ -40,12 +42,13 @@ class Interrupted : public Error {
 struct NumericsChoice {
   std::string compute = "auto";       // f32, bf16, or auto: bf16 if the device computes in it
   std::string determinism = "exact";  // or fast
-  // f32, or bf16: rounded stochastically at every chunk's addition.
+  // f32, or bf16, fp8, int8: rounded stochastically at every chunk's addition.
   std::string kv_gradient_dtype = "f32";
   SparseLayers sparse = {};
   std::string quantize = {};  // as in the record
   bool tied_apart = false;    // as in the record: sums_head_apart of the parameters
   std::int64_t data_groups = 1;
+  std::string kv_dtype = "auto";  // of K/V pages: fp8, int8, or auto: that of compute
 };
 
 // The type of activations for `compute`. Throws Error as choose_numerics does.
@@ -141,6 +144,7 @@ class StepRunner {
   std::unique_ptr<Memory> arena_;
   std::unique_ptr<RopeOnDevice> rope_;
   std::unique_ptr<KvStore> store_;
+  std::unique_ptr<CodedPages> coded_;  // null if no page is
   RetainedActivations retained_;
   std::unique_ptr<OffloadedActivations> offloaded_;  // null if none are
   PageSummaries summaries_;
