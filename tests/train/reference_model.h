@@ -2,18 +2,22 @@
 // loop that pushes its own derivative onto a tape. The chunked trainer is compared with it.
 #pragma once
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <numbers>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "model/chunk_runner.h"
 #include "model/parameters.h"
 #include "model/rope_frequencies.h"
+#include "tensor/page_codes.h"
 #include "tests/train/reference_selection.h"
 
 namespace longstride::reference {
@@ -116,6 +120,27 @@ class Tape {
     };
     turn(*x, x->value, y->value, false);
     back_.push_back([=] { turn(*x, y->grad, x->grad, true); });
+    return y;
+  }
+
+  // Rows of `head_size` as pages in 8 bits hold them; the gradient passes through.
+  Node coded(Node x, std::int64_t head_size, DType code) {
+    Node y = make(x->rows, x->cols);
+    for (std::size_t row = 0; row < x->value.size(); row += static_cast<std::size_t>(head_size)) {
+      const std::span<const double> from(&x->value[row], static_cast<std::size_t>(head_size));
+      std::uint32_t most = 0;
+      for (const double v : from)
+        most = std::max(most, std::bit_cast<std::uint32_t>(static_cast<float>(std::abs(v))));
+      const bf16 scale = row_scale(code, most);
+      for (std::size_t i = 0; i < from.size(); ++i)
+        y->value[row + i] =
+            static_cast<double>(code_value(code, nearest_code(code, static_cast<float>(from[i]) *
+                                                                        inverse_scale(scale))) *
+                                to_float(scale));
+    }
+    back_.push_back([=] {
+      for (std::size_t i = 0; i < y->value.size(); ++i) x->grad[i] += y->grad[i];
+    });
     return y;
   }
 
@@ -238,7 +263,7 @@ struct Result {
 inline Result run(const ModelConfig& config, const ParameterSet& weights,
                   const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& targets,
                   const std::vector<std::int64_t>& document_starts, std::int64_t first_position = 0,
-                  const SelectionProblem* selection = nullptr) {
+                  const SelectionProblem* selection = nullptr, std::optional<DType> kv_codes = {}) {
   Result result;
   std::map<std::string, Node> p;
   for (std::int64_t i = 0; i < weights.size(); ++i) {
@@ -298,6 +323,10 @@ inline Result run(const ModelConfig& config, const ParameterSet& weights,
     const RopeFrequencies& frequencies = is_local(config, l) ? local : everywhere;
     q = tape.rope(q, config.head_size, positions, frequencies);
     k = tape.rope(k, config.head_size, positions, frequencies);
+    if (kv_codes) {
+      k = tape.coded(k, config.head_size, *kv_codes);
+      v = tape.coded(v, config.head_size, *kv_codes);
+    }
     std::function<bool(std::int64_t, std::int64_t)> hidden;
     auto& selected = result.selected.emplace_back();
     if (selection != nullptr && selection->sparse.is_sparse(l)) {
