@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "tensor/page_codes.h"
 
 namespace longstride {
 namespace {
@@ -62,7 +63,10 @@ TaskCounter::TaskCounter(const ModelConfig& config, const NumericsRecord& numeri
       F_(real(config.ffn_size)),
       V_(real(config.vocabulary)),
       bytes_(real(size_of(numerics.compute))),
-      gradient_bytes_(real(size_of(numerics.kv_gradient_dtype))) {}
+      // Attention adds to sums in fp32 where pages are coded.
+      gradient_bytes_(is_page_code(numerics.kv_gradient_dtype)
+                          ? kF32
+                          : real(size_of(numerics.kv_gradient_dtype))) {}
 
 double TaskCounter::rows_of(const Task& task) const {
   return real(layout_.chunk_size(task.chunk)) * share_;
@@ -203,6 +207,7 @@ void TaskCounter::attention(const Task& task, TaskWork& work) const {
   a.heads = real(config_.query_heads) * share_;
   a.head_size = real(config_.head_size);
   a.flops_per_key = 4 * Q_ * share_ * a.queries * (a.backward ? kBackward : 1);
+  work.memory += bytes_of_codes(task);
   if (task.sparse) return selected(task, work);
   const std::int64_t window = config_.windows[static_cast<std::size_t>(task.layer)];
   if (layout_.keys(task.chunk, window).kind == AttentionKind::kDense) return dense(task, work);
@@ -214,6 +219,17 @@ void TaskCounter::attention(const Task& task, TaskWork& work) const {
   if (a.backward)
     work.memory +=
         4 * gradient_bytes_ * K_ * share_ * real(task.visited.size() * layout_.page_tokens);
+}
+
+double TaskCounter::bytes_of_codes(const Task& task) const {
+  const double elements = 2 * K_ * share_ * real(layout_.page_tokens) *
+                          real(task.sparse ? task.most_visited : task.visited.size());
+  double bytes = 0;
+  if (numerics_.kv_codes) bytes += elements * (1 + bytes_);
+  // Sums are zeroed and read, codes read and written.
+  if (task.kind == TaskKind::kLayerBackward && is_page_code(numerics_.kv_gradient_dtype))
+    bytes += elements * (2 * kF32 + 2);
+  return bytes;
 }
 
 void TaskCounter::send_to_heads(const Task& task, double columns, double count,

@@ -65,6 +65,8 @@ class TaskCounter {
   void dense(const Task& task, TaskWork& work) const;
   void selected(const Task& task, TaskWork& work) const;
   void scores(const Task& task, TaskWork& work) const;
+  // Read and written to widen coded pages, and to add to them.
+  double bytes_of_codes(const Task& task) const;
   // `count` tensors of so many columns, of all heads, to the heads or back to the tokens.
   void send_to_heads(const Task& task, double columns, double count, TaskWork& work) const;
   void send_to_tokens(const Task& task, double columns, double count, TaskWork& work) const;

@@ -196,7 +196,7 @@ TEST(StepCodedPages, EverySequenceRoundsGradientsDifferently) {
 
 // Relative errors of gradients (Frobenius norm, by kind of parameter) against wide pages, as the
 // number of chunks grows. With LONGSTRIDE_LONG_TESTS it goes up to 1024, as the table of
-// docs/coded-pages.md does.
+// docs/sparse.md does.
 TEST(StepCodedPages, SlowErrorsByNumberOfChunks) {
   const auto device = make_cpu_device();
   ModelConfig m;
