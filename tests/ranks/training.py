@@ -36,6 +36,7 @@ KINDS = {
     "documents apart": ["--data.pack=false"],
     "sparse": ["--attention.kind=sparse", "--attention.budget=3", "--attention.sinks=1", "--attention.recent=1"],
     "gradient pages in bf16": ["--numerics.kv_gradient_dtype=bf16"],
+    "pages in 8 bits": ["--numerics.kv_dtype=int8", "--numerics.kv_gradient_dtype=int8"],
     "pages in host memory": ["--memory.gpu=1300K", "--memory.host=4M", "--memory.optimizer=host"],
     "adapters": ["--lora.rank=4"],
     "adapters and whole modules": ["--lora.rank=4", '--lora.also_train=["embed_tokens", "lm_head"]'],

@@ -53,7 +53,8 @@ class Configuration:
             s["metrics.file"] = "elsewhere/metrics.jsonl"
         s["device.name"] = "cpu"
         s["device.threads"] = random.choice([1, 2])
-        s["numerics.kv_gradient_dtype"] = random.choice(["f32", "bf16"])
+        s["numerics.kv_gradient_dtype"] = random.choice(["f32", "bf16", "int8"])
+        s["numerics.kv_dtype"] = random.choice(["auto", "auto", "int8", "fp8"])
         if random.random() < 0.35:
             self.choose_sparse(random, s)
         self.memory = {}

@@ -83,7 +83,8 @@ TEST(StepCodedPages, NoTierAndNoPlanChangesABit) {
   std::uint64_t seed = 0;
   for (const Codes& codes : kAllCodes) {
     for (const bool sparse : {false, true}) {
-      const RandomCase c = case_of(++seed, 420 + static_cast<std::int64_t>(seed), seed % 3 ? 1 : 3);
+      ++seed;
+      const RandomCase c = case_of(seed, 420 + static_cast<std::int64_t>(seed), seed % 3 ? 1 : 3);
       const auto weights = random_weights(*device, c.config, seed);
       const NumericsChoice choice = choice_of(codes, c.config, sparse);
       const Outcome resident = run(*device, c, *weights, choice, 1, {});
