@@ -19,7 +19,7 @@ void dry_run_on_ranks(const TrainConfig& config, Device& device, std::int64_t ra
   const MachineRates rates = rates_of_this_machine(device);
   const CorpusFacts facts = scan_data(plan);
   RanksReport report{.model = name, .config = name, .machine = rates, .link = kHostLink};
-  report.outlooks.push_back(plan_ranks(plan, device, rates, {ranks, report.link}));
+  report.outlooks.push_back(plan_ranks_and_chunk(config, device, rates, {ranks, report.link}));
   log_text(report_text(report));
   check_data(plan, facts);
   if (const PipelineOutlook& outlook = report.outlooks.front(); !outlook.fits())

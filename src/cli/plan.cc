@@ -227,8 +227,8 @@ int plan_on_ranks(const Options& o, const ConfigWords& words, TrainConfig config
                      .outlooks = {}};
   for (const std::int64_t context : contexts_of(o, config, target)) {
     config.training.context = context;
-    report.outlooks.push_back(plan_ranks(plan_shapes(config, *target.device), *target.device,
-                                         target.rates, {o.ranks, report.link}));
+    report.outlooks.push_back(
+        plan_ranks_and_chunk(config, *target.device, target.rates, {o.ranks, report.link}));
   }
   const auto context_of = [](const PipelineOutlook& outlook) { return outlook.context; };
   const PipelineOutlook* shown = shown_of(o, report.outlooks, context_of);

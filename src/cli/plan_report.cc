@@ -148,6 +148,7 @@ OrderedJson outlook_to_json(const PlanReport& report, const Outlook& o) {
                    {"kv_pages", m.kv_pages},
                    {"kv_gradient_pages", m.kv_gradient_pages},
                    {"page_summaries", m.summaries},
+                   {"wide_pages", m.wide_pages},
                    {"rope", m.rope},
                    {"retained", m.retained},
                    {"workspace", m.workspace},

@@ -43,8 +43,9 @@ std::string start_line(const RanksReport& report, const PipelineOutlook& o) {
   if (o.ranks_used() == 1) return "";
   return fmt::format(
       "mpirun -np {} --bind-to none longstride train {} --parallel.pipeline={} --parallel.data={} "
-      "--parallel.heads={}",
-      o.ranks_used(), report.config, o.cut.pipeline, o.groups, o.cut.heads);
+      "--parallel.heads={}{}",
+      o.ranks_used(), report.config, o.cut.pipeline, o.groups, o.cut.heads,
+      o.shorter_chunk ? fmt::format(" --training.chunk={}", o.chunk) : "");
 }
 
 TextTable cuts_table(const PipelineOutlook& o) {
@@ -166,6 +167,7 @@ OrderedJson stage_to_json(const PipelineOutlook& o, std::size_t i) {
             {"kv_pages", m.kv_pages},
             {"kv_gradient_pages", m.kv_gradient_pages},
             {"page_summaries", m.summaries},
+            {"wide_pages", m.wide_pages},
             {"rope", m.rope},
             {"retained", m.retained},
             {"workspace", m.workspace},

@@ -203,4 +203,22 @@ PipelineOutlook plan_ranks(const RunPlan& shapes, Device& device, const MachineR
   return std::move(*chosen);
 }
 
+PipelineOutlook plan_ranks_and_chunk(const TrainConfig& config, Device& device,
+                                     const MachineRates& rates, const RankChoice& choice) {
+  constexpr std::int64_t kShortest = 1024;
+  constexpr double kWorthIt = 0.99;
+  PipelineOutlook best = plan_ranks(plan_shapes(config, device), device, rates, choice);
+  if (config.training.chunk || !best.fits() || choice.ranks == 1) return best;
+  TrainConfig shorter = config;
+  for (std::int64_t chunk = best.chunk / 2; chunk >= kShortest && chunk % config.training.page == 0;
+       chunk /= 2) {
+    shorter.training.chunk = chunk;
+    PipelineOutlook other = plan_ranks(plan_shapes(shorter, device), device, rates, choice);
+    if (!other.fits() || other.seconds() > kWorthIt * best.seconds()) break;
+    best = std::move(other);
+    best.shorter_chunk = true;
+  }
+  return best;
+}
+
 }  // namespace longstride

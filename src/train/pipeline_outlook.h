@@ -49,6 +49,7 @@ struct PipelineOutlook {
   RankCut cut;              // takes at most that many
   std::int64_t groups = 1;  // parallel.data
   std::int64_t context = 0, chunk = 0, batch = 1;
+  bool shorter_chunk = false;  // than a run takes unless training.chunk is set
   std::vector<StageOutlook> stages;
   PipelineRun run;  // of the sequences of one data group
   // Between the ranks that have the same stage, of the stage with most: gradients, then weights.
@@ -70,5 +71,9 @@ struct PipelineOutlook {
 // ranks cannot be used at all, or not as the settings say.
 PipelineOutlook plan_ranks(const RunPlan& shapes, Device& device, const MachineRates& rates,
                            const RankChoice& choice);
+// The same for the shapes of a configuration; where it does not set training.chunk, also with
+// shorter chunks, which fill a pipeline sooner, as long as they are faster.
+PipelineOutlook plan_ranks_and_chunk(const TrainConfig& config, Device& device,
+                                     const MachineRates& rates, const RankChoice& choice);
 
 }  // namespace longstride

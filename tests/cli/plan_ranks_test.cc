@@ -176,6 +176,30 @@ TEST(PlanRanks, Pictures) {
                       {"--svg", "schedule.svg"}));
 }
 
+// The chunk that suits one GPU leaves most of eight stages idle.
+TEST(PlanRanks, AnAutomaticChunkSuitsThePipeline) {
+  const RunDirectory run;
+  if (!plans_gpus(run)) GTEST_SKIP() << "built without CUDA";
+  const auto plan = [&](std::vector<std::string> more) {
+    std::vector<std::string> words = {"--preset",  "qwen2.5-7b", "--machine", "h200",
+                                      "--context", "64K",        "--ranks",   "8"};
+    words.insert(words.end(), more.begin(), more.end());
+    return json_of(run, words)["plans"][0];
+  };
+  const Json chosen = plan({});
+  const std::int64_t chunk = chosen["chunk"];
+  EXPECT_NE(chosen["command"].get<std::string>().find(fmt::format("--training.chunk={}", chunk)),
+            std::string::npos)
+      << chosen["command"];
+  const double seconds = chosen["seconds"]["total"];
+  for (const std::int64_t other : {2 * chunk, 4 * chunk}) {
+    const Json set = plan({"--chunk", std::to_string(other)});
+    EXPECT_EQ(set["chunk"], other);
+    EXPECT_EQ(set["command"].get<std::string>().find("--training.chunk"), std::string::npos);
+    EXPECT_GT(set["seconds"]["total"].get<double>(), seconds) << other;
+  }
+}
+
 TEST(PlanRanks, WhatDoesNotFitSaysWhy) {
   const RunDirectory run;
   if (!plans_gpus(run)) GTEST_SKIP() << "built without CUDA";
