@@ -92,6 +92,7 @@ OrderedJson memory_to_json(Engine& engine, const StepBenchResult& best) {
           {"caching_allocator_workspace", allocator.reserved},
           {"caching_allocator_fragmentation", allocator.fragmentation()},
           {"page_summaries", m.summaries},
+          {"wide_pages", m.wide_pages},
           {"retained", m.retained},
           {"host_pages", m.host_pages},
           {"disk_pages", m.disk_pages},
@@ -163,9 +164,10 @@ void log_figures(const StepBenchOptions& o, Engine& engine, const StepBenchResul
       rates.hardware_tflops);
   log_info(
       "memory beyond weights and gradients: {} measured, {} planned (KV {}, KV gradients {}, "
-      "workspace {}{})",
+      "workspace {}{}{})",
       bytes(step_bytes(engine, best)), bytes(m.total()), bytes(m.kv_pages),
       bytes(m.kv_gradient_pages), bytes(m.workspace),
+      m.wide_pages > 0 ? ", wide copies of pages " + bytes(m.wide_pages) : "",
       m.retained > 0 ? ", activations " + bytes(m.retained) : "");
   if (const SelectionCounts& selection = best.result.selection; selection.unions > 0)
     log_info(
