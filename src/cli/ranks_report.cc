@@ -267,7 +267,8 @@ std::string picture_of(const RanksReport& report, const PipelineOutlook& o) {
 
 std::string report_page(const RanksReport& report) {
   PlanPageInput page{.title = fmt::format("{} on {}", report.model, report.machine.name),
-                     .paragraphs = {describe_machine(report)}};
+                     .paragraphs = {describe_machine(report)},
+                     .pictures_title = "Stages over a step"};
   page.header = {"context", "chunk", "pipeline", "data", "heads", "seconds", "tokens/s", "idle"};
   for (const PipelineOutlook& o : report.outlooks) {
     if (!o.fits()) {
@@ -278,6 +279,8 @@ std::string report_page(const RanksReport& report) {
                          fmt::format("{}", o.cut.pipeline), fmt::format("{}", o.cut.data),
                          fmt::format("{}", o.cut.heads), seconds(o.seconds()),
                          fmt::format("{:.0f}", o.tokens_per_s()), percent(o.run.idle_share())});
+    if (const std::string command = start_line(report, o); !command.empty())
+      page.paragraphs.push_back(fmt::format("{} tokens: {}", format_count(o.context), command));
     page.pictures.push_back(
         {format_count(o.context) + " tokens", picture_of(report, o), page.pictures.empty()});
   }

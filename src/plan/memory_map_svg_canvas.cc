@@ -176,6 +176,7 @@ void Canvas::text(double x, double y, std::string_view text, const TextStyle& st
 double Canvas::paragraph(double x, double y, double width, std::string_view text,
                          const TextStyle& style) {
   const double height = 1.5 * style.size;
+  width *= 0.88;  // fonts that stand in for Helvetica may be wider
   std::string line;
   const auto end_line = [&] {
     if (!line.empty()) svg_ += text_element(x, y, line, style, "");

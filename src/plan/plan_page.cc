@@ -61,9 +61,11 @@ std::string plan_page(const PlanPageInput& input) {
     html += "</tbody>\n</table></div>\n";
   }
   if (!input.pictures.empty())
-    html +=
-        "<h2>Memory over a step</h2>\n<p>Open a line to see its picture, and point at anything in "
-        "it to see what it is.</p>\n";
+    html += fmt::format(
+        "<h2>{}</h2>\n<p>Open a line to see its picture, and point at anything in it to see what "
+        "it "
+        "is.</p>\n",
+        svg::escaped(input.pictures_title));
   for (const PlanPicture& picture : input.pictures)
     html += fmt::format(
         "<details{}>\n<summary>{}</summary>\n<div class=\"picture\">\n{}</div>\n</details>\n",

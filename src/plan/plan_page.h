@@ -19,6 +19,7 @@ struct PlanPageInput {
   std::vector<std::string> paragraphs = {};         // below the title
   std::vector<std::string> header = {};             // of the table; empty: no table
   std::vector<std::vector<std::string>> rows = {};  // each as long as the header
+  std::string pictures_title = "Memory over a step";
   std::vector<PlanPicture> pictures = {};
 };
 
