@@ -12,14 +12,20 @@
 namespace longstride::cli {
 
 void dry_run_on_ranks(const TrainConfig& config, Device& device, std::int64_t ranks,
-                      const std::string& name) {
+                      const std::string& name, const std::vector<std::string>& settings) {
   RunPlan plan = plan_shapes(config, device);
   open_run_data(plan);
   plan_saves(plan);
   const MachineRates rates = rates_of_this_machine(device);
   const CorpusFacts facts = scan_data(plan);
-  RanksReport report{.model = name, .config = name, .machine = rates, .link = kHostLink};
-  report.outlooks.push_back(plan_ranks_and_chunk(config, device, rates, {ranks, report.link}));
+  RanksReport report{.model = name,
+                     .config = name,
+                     .settings = settings,
+                     .machine = rates,
+                     .link = kHostLink,
+                     .outlooks = {}};
+  report.outlooks.push_back(
+      plan_ranks_and_chunk(config, plan, device, rates, {ranks, report.link}));
   log_text(report_text(report));
   check_data(plan, facts);
   if (const PipelineOutlook& outlook = report.outlooks.front(); !outlook.fits())

@@ -10,8 +10,9 @@
 namespace longstride::cli {
 
 // Checks model, data and outputs like any dry run, and shows how the ranks would be used. Throws
-// Error if something is wrong or does not fit. `name` is how the user named the run.
+// Error if something is wrong or does not fit. `name` is how the user named the run, `settings` are
+// those of the command line ("a.b=c").
 void dry_run_on_ranks(const TrainConfig& config, Device& device, std::int64_t ranks,
-                      const std::string& name);
+                      const std::string& name, const std::vector<std::string>& settings);
 
 }  // namespace longstride::cli

@@ -1,5 +1,6 @@
 #include "cli/link_rate.h"
 
+#include "base/error.h"
 #include "base/sizes.h"
 #include "train/pipeline_outlook.h"
 
@@ -12,7 +13,10 @@ CLI::Option* add_link_rate(CLI::App& command, std::string& rate) {
 
 PipelineLink link_of(const std::string& rate) {
   PipelineLink link = kHostLink;
-  if (!rate.empty()) link.bytes_per_s = static_cast<double>(parse_size(rate, "--link-rate"));
+  if (rate.empty()) return link;
+  link.bytes_per_s = static_cast<double>(parse_size(rate, "--link-rate"));
+  if (link.bytes_per_s < 1)
+    throw Error("--link-rate 0: no bytes would ever arrive", "give --link-rate 25G, for instance");
   return link;
 }
 

@@ -221,14 +221,18 @@ auto shown_of(const Options& o, const Outlooks& outlooks, const auto& context_of
 int plan_on_ranks(const Options& o, const ConfigWords& words, TrainConfig config, Target& target) {
   RanksReport report{.model = model_name(o, config),
                      .config = words.config.empty() ? "CONFIG.toml" : words.config,
+                     .settings = words.overrides,
+                     .names_context = !words.config.empty() && !o.contexts.empty(),
+                     .names_chunk = !words.config.empty() && !o.chunk.empty(),
                      .machine = target.rates,
                      .link = link_of(o.link_rate),
                      .price = o.price,
                      .outlooks = {}};
   for (const std::int64_t context : contexts_of(o, config, target)) {
     config.training.context = context;
-    report.outlooks.push_back(
-        plan_ranks_and_chunk(config, *target.device, target.rates, {o.ranks, report.link}));
+    report.outlooks.push_back(plan_ranks_and_chunk(config, plan_shapes(config, *target.device),
+                                                   *target.device, target.rates,
+                                                   {o.ranks, report.link}));
   }
   const auto context_of = [](const PipelineOutlook& outlook) { return outlook.context; };
   const PipelineOutlook* shown = shown_of(o, report.outlooks, context_of);

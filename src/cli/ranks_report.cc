@@ -29,23 +29,42 @@ double price_per_million(const RanksReport& report, const PipelineOutlook& o) {
   return report.price / 3600 * 1e6 / o.tokens_per_s();
 }
 
-// "pipeline 7, data 1, heads 1: 7 ranks, more of the 8 are not faster".
+// "pipeline 7, data 1, heads 1: 7 ranks, more of the 8 do not fit or are not faster".
 std::string cut_of(const PipelineOutlook& o) {
-  return fmt::format(
-      "pipeline {}, data {}, heads {}{}", o.cut.pipeline, o.cut.data, o.cut.heads,
-      o.ranks_used() < o.ranks
-          ? fmt::format(": {} ranks, more of the {} are not faster", o.ranks_used(), o.ranks)
-          : "");
+  return fmt::format("pipeline {}, data {}, heads {}{}", o.cut.pipeline, o.cut.data, o.cut.heads,
+                     o.ranks_used() < o.ranks
+                         ? fmt::format(": {} ranks, more of the {} do not fit or are not faster",
+                                       o.ranks_used(), o.ranks)
+                         : "");
+}
+
+bool is_of_cut(const std::string& setting) {
+  return setting.starts_with("parallel.pipeline=") || setting.starts_with("parallel.data=") ||
+         setting.starts_with("parallel.heads=");
+}
+
+// In quotes where a shell would read more than a word.
+std::string for_shell(const std::string& word) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,:/@%";
+  if (word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
 }
 
 // What starts the run; empty if one process does it all.
 std::string start_line(const RanksReport& report, const PipelineOutlook& o) {
   if (o.ranks_used() == 1) return "";
-  return fmt::format(
-      "mpirun -np {} --bind-to none longstride train {} --parallel.pipeline={} --parallel.data={} "
-      "--parallel.heads={}{}",
-      o.ranks_used(), report.config, o.cut.pipeline, o.groups, o.cut.heads,
-      o.shorter_chunk ? fmt::format(" --training.chunk={}", o.chunk) : "");
+  std::string line = fmt::format("mpirun -np {} --bind-to none longstride train {}", o.ranks_used(),
+                                 report.config);
+  for (const std::string& setting : report.settings)
+    if (!is_of_cut(setting)) line += " " + for_shell("--" + setting);
+  line += fmt::format(" --parallel.pipeline={} --parallel.data={} --parallel.heads={}",
+                      o.cut.pipeline, o.groups, o.cut.heads);
+  if (report.names_context) line += fmt::format(" --training.context={}", o.context);
+  if (report.names_chunk || o.shorter_chunk) line += fmt::format(" --training.chunk={}", o.chunk);
+  return line;
 }
 
 TextTable cuts_table(const PipelineOutlook& o) {

@@ -13,7 +13,10 @@ namespace longstride::cli {
 struct RanksReport {
   std::string model;                   // how the user named it
   std::string config = "CONFIG.toml";  // file of the run
-  MachineRates machine;                // of a rank
+  // What the command line says beside it: settings ("a.b=c"), a context, a chunk.
+  std::vector<std::string> settings = {};
+  bool names_context = false, names_chunk = false;
+  MachineRates machine;  // of a rank
   PipelineLink link;
   double price = 0;  // of all ranks, an hour; 0: not given
   std::vector<PipelineOutlook> outlooks;

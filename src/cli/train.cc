@@ -41,9 +41,10 @@ struct Options {
   std::string resume;  // empty: no; "true": the newest; else a checkpoint's directory
   std::string device, trace;
   std::int64_t trace_steps = 2;
-  std::int64_t ranks = 0;  // of a dry run; 0: not given
-  std::string config;      // the file
-  std::string title;       // of the trace
+  std::int64_t ranks = 0;                  // of a dry run; 0: not given
+  std::string config;                      // the file
+  std::vector<std::string> settings = {};  // beside it: "a.b=c"
+  std::string title;                       // of the trace
 
   // What all processes must be given alike, beside the configuration.
   std::string text() const {
@@ -184,7 +185,7 @@ int train_as(const Options& options, const TrainConfig& config, comm::MessageLin
   TensorLink tensors = open_tensor_link(config, rank, link);
   rank.place.direct = tensors.link != nullptr;
   if (options.ranks > 0) {
-    dry_run_on_ranks(config, device, options.ranks, options.config);
+    dry_run_on_ranks(config, device, options.ranks, options.config, options.settings);
     return dry_run_done();
   }
   RunPlan plan = plan_run(
@@ -220,6 +221,7 @@ int train_as(const Options& options, const TrainConfig& config, comm::MessageLin
 int train(Options options, const std::vector<std::string>& extras) {
   ConfigWords words = words_of(extras);
   options.config = words.config;
+  options.settings = words.overrides;
   options.title = "train " + words.config;
   if (!options.device.empty()) words.overrides.push_back("device.name=" + options.device);
   return run_train([&] { return load_train_config(words.config, words.overrides); },

@@ -1,5 +1,5 @@
 // Pages in 8 bits (tensor/page_codes.h) and the wide pages that attention works on: F32 or BF16,
-// gathered for one segment at a time (pages/coded_pages.h). No matrix kernel reads codes.
+// gathered for one segment at a time (attention/coded_pages.h). No matrix kernel reads codes.
 //
 // Pages are given as logical pages, each once, with slots in both views; the views have the same
 // tokens, heads and head size. Only tokens before `end_token` exist.

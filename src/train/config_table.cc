@@ -342,7 +342,8 @@ const std::vector<ConfigKey>& table() {
        "none go to host memory. recompute: none are retained. The result is the same.",
        LS_FIELD(memory.activations), one_of({"auto", "device", "recompute"})},
       {"numerics", "compute", Type::kChoice,
-       "Type of activations, keys and values; auto: bf16 if the device computes in it, else f32. "
+       "Type of activations, and of keys and values unless kv_dtype is set; auto: bf16 if the "
+       "device computes in it, else f32. "
        "Sums, parameter gradients and the optimizer are f32 either way.",
        LS_FIELD(numerics.compute), one_of({"auto", "f32", "bf16"})},
       {"numerics", "kv_gradient_dtype", Type::kChoice,
@@ -357,7 +358,9 @@ const std::vector<ConfigKey>& table() {
        "take "
        "half the memory of bf16, and half the transfers: 8 bits per element and a scale per token "
        "and "
-       "head. Every pass reads the rounded keys and values, of the chunk itself too. On the CPU "
+       "head. Attention works on wide copies of a segment's pages, which take memory of their own: "
+       "models of few layers, or with long chunks, gain nothing. Every pass reads the rounded keys "
+       "and values, of the chunk itself too. On the CPU "
        "for "
        "now.",
        LS_FIELD(numerics.kv_dtype), one_of({"auto", "fp8", "int8"})},

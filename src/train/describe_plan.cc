@@ -247,6 +247,7 @@ std::string describe(const RunPlan& plan, const CorpusFacts& facts,
                       text(plan.needs.step.retained), plan.needs.saved_flops * 1e-12));
     row("workspace", describe_workspace(plan));
   }
+  if (plan.needs.messages_device > 0) row("messages", text(plan.needs.messages_device));
   if (plan.needs.step.host_pages > 0) row("pages on the host", text(plan.needs.step.host_pages));
   if (plan.needs.step.disk_pages > 0) row("pages on disk", text(plan.needs.step.disk_pages));
   if (const StepMemory& memory = plan.needs.step;

@@ -108,7 +108,7 @@ class Ranks {
     plan.numerics = shapes_.numerics;
     plan.packed = shapes_.packed;
     plan.weighted = shapes_.weighted;
-    plan.evaluates = shapes_.eval_samples != nullptr;
+    plan.evaluates = shapes_.evaluates || shapes_.eval_samples != nullptr;
     plan.place = place;
     // Where it is not set, there is a group for each pipeline.
     plan.numerics.data_groups = std::max(plan.numerics.data_groups, place.pipelines());
@@ -203,18 +203,25 @@ PipelineOutlook plan_ranks(const RunPlan& shapes, Device& device, const MachineR
   return std::move(*chosen);
 }
 
-PipelineOutlook plan_ranks_and_chunk(const TrainConfig& config, Device& device,
-                                     const MachineRates& rates, const RankChoice& choice) {
+PipelineOutlook plan_ranks_and_chunk(const TrainConfig& config, const RunPlan& shapes,
+                                     Device& device, const MachineRates& rates,
+                                     const RankChoice& choice) {
   constexpr std::int64_t kShortest = 1024;
   constexpr double kWorthIt = 0.99;
-  PipelineOutlook best = plan_ranks(plan_shapes(config, device), device, rates, choice);
-  if (config.training.chunk || !best.fits() || choice.ranks == 1) return best;
+  PipelineOutlook best = plan_ranks(shapes, device, rates, choice);
+  if (config.training.chunk || choice.ranks == 1) return best;
   TrainConfig shorter = config;
-  for (std::int64_t chunk = best.chunk / 2; chunk >= kShortest && chunk % config.training.page == 0;
-       chunk /= 2) {
+  for (std::int64_t chunk = shapes.numerics.chunk_tokens / 2;
+       chunk >= kShortest && chunk % config.training.page == 0; chunk /= 2) {
+    if (chunk >= config.training.context) continue;
     shorter.training.chunk = chunk;
-    PipelineOutlook other = plan_ranks(plan_shapes(shorter, device), device, rates, choice);
-    if (!other.fits() || other.seconds() > kWorthIt * best.seconds()) break;
+    RunPlan of_chunk = plan_shapes(shorter, device);
+    of_chunk.packed = shapes.packed;
+    of_chunk.weighted = shapes.weighted;
+    of_chunk.evaluates = shapes.evaluates || shapes.eval_samples != nullptr;
+    PipelineOutlook other = plan_ranks(of_chunk, device, rates, choice);
+    if (!other.fits()) continue;
+    if (best.fits() && other.seconds() > kWorthIt * best.seconds()) break;
     best = std::move(other);
     best.shorter_chunk = true;
   }

@@ -71,9 +71,10 @@ struct PipelineOutlook {
 // ranks cannot be used at all, or not as the settings say.
 PipelineOutlook plan_ranks(const RunPlan& shapes, Device& device, const MachineRates& rates,
                            const RankChoice& choice);
-// The same for the shapes of a configuration; where it does not set training.chunk, also with
+// The same; where `config`, of which the shapes were made, does not set training.chunk, also with
 // shorter chunks, which fill a pipeline sooner, as long as they are faster.
-PipelineOutlook plan_ranks_and_chunk(const TrainConfig& config, Device& device,
-                                     const MachineRates& rates, const RankChoice& choice);
+PipelineOutlook plan_ranks_and_chunk(const TrainConfig& config, const RunPlan& shapes,
+                                     Device& device, const MachineRates& rates,
+                                     const RankChoice& choice);
 
 }  // namespace longstride

@@ -38,10 +38,15 @@ void check_settings(const RunPlan& shapes, std::int64_t ranks) {
 }
 
 [[noreturn]] void refuse_ranks(const RunPlan& shapes, std::int64_t ranks) {
+  const std::int64_t data = shapes.config.parallel.data;
+  const std::string batch = data > 1
+                                ? fmt::format("parallel.data = {}", data)
+                                : fmt::format("training.batch = {}", shapes.config.training.batch);
   throw Error(fmt::format("{} ranks: the model has one layer, no number of ranks up to {} divides "
-                          "training.batch = {}, and none can share the {} KV heads",
-                          ranks, ranks, shapes.config.training.batch, shapes.model.config.kv_heads),
-              "choose a model with more layers, or another training.batch");
+                          "{}, and none can share the {} KV heads",
+                          ranks, ranks, batch, shapes.model.config.kv_heads),
+              fmt::format("choose a model with more layers, or another {}",
+                          data > 1 ? "parallel.data" : "training.batch"));
 }
 
 }  // namespace

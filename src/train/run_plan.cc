@@ -158,6 +158,10 @@ void check_fits(const RunPlan& plan) {
                            ? fmt::format(", KV gradient pages {}, workspace {}",
                                          text(n.step.kv_gradient_pages), text(n.step.workspace))
                            : "";
+    if (n.step.wide_pages > 0)
+      rest += fmt::format(", wide copies of pages in 8 bits {}", text(n.step.wide_pages));
+    if (n.step.retained > 0) rest += fmt::format(", activations {}", text(n.step.retained));
+    if (n.step.summaries > 0) rest += fmt::format(", page summaries {}", text(n.step.summaries));
     if (n.messages_device > 0) rest += fmt::format(", messages {}", text(n.messages_device));
     // If auto left the state on the device, it did not fit in host memory; no hint if device and
     // host are the same memory.

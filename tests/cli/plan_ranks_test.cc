@@ -181,8 +181,10 @@ TEST(PlanRanks, AnAutomaticChunkSuitsThePipeline) {
   const RunDirectory run;
   if (!plans_gpus(run)) GTEST_SKIP() << "built without CUDA";
   const auto plan = [&](std::vector<std::string> more) {
-    std::vector<std::string> words = {"--preset",  "qwen2.5-7b", "--machine", "h200",
-                                      "--context", "64K",        "--ranks",   "8"};
+    std::vector<std::string> words = {"--preset", "qwen2.5-7b", "--machine",
+                                      "h200",     "--ranks",    "8"};
+    if (more.empty() || more.front() != "--context")
+      words.insert(words.end(), {"--context", "64K"});
     words.insert(words.end(), more.begin(), more.end());
     return json_of(run, words)["plans"][0];
   };
@@ -191,6 +193,8 @@ TEST(PlanRanks, AnAutomaticChunkSuitsThePipeline) {
   EXPECT_NE(chosen["command"].get<std::string>().find(fmt::format("--training.chunk={}", chunk)),
             std::string::npos)
       << chosen["command"];
+  // The whole of a short context is one chunk, of any length.
+  EXPECT_LT(plan({"--context", "12000"})["chunk"], 12000);
   const double seconds = chosen["seconds"]["total"];
   for (const std::int64_t other : {2 * chunk, 4 * chunk}) {
     const Json set = plan({"--chunk", std::to_string(other)});
@@ -225,6 +229,8 @@ TEST(PlanRanks, WhatMakesNoSense) {
   EXPECT_TRUE(refused(run.run(plan_words(seven({"--ranks", "2", "--out", "p.json"}))),
                       {"--out with --ranks"}));
   EXPECT_TRUE(refused(run.run(plan_words(seven({"--ranks", "2", "--longest"}))), {"--longest"}));
+  EXPECT_TRUE(
+      refused(run.run(plan_words(seven({"--ranks", "2", "--link-rate", "0"}))), {"--link-rate 0"}));
   EXPECT_NE(run.run(plan_words(seven({"--ranks", "0"}))).status, 0);
   EXPECT_NE(run.train({"--ranks", "2"}).status, 0);
 }
@@ -234,6 +240,12 @@ TEST(TrainDryRun, OnRanks) {
   EXPECT_TRUE(ended(run.train({"--dry-run", "--ranks", "2", "--parallel.pipeline=2"}), 0,
                     {"256 tokens in chunks of 64, batch 1: pipeline 2, data 1, heads 1",
                      "predicted:", "everything checks out, nothing was written"}));
+  // The command has the settings of the command line, in quotes where they need them.
+  EXPECT_TRUE(ended(run.train({"--dry-run", "--ranks", "2", "--training.batch=4",
+                               "--model.freeze=[\"model.norm.*\", \"lm_head.*\"]"}),
+                    0,
+                    {" --training.batch=4 '--model.freeze=[\"model.norm.*\", \"lm_head.*\"]' "
+                     "--parallel.pipeline="}));
   EXPECT_TRUE(refused(run.train({"--dry-run", "--ranks", "2", "--data.path=nowhere.bin"}),
                       {"nowhere.bin"}));
   EXPECT_TRUE(

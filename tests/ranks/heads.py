@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import struct
 import subprocess
@@ -114,17 +115,18 @@ def as_planned(program):
     """`plan --ranks` knows the bytes of the rank that takes most, and its command starts such a run."""
     with folder_for(program) as folder:
         for ranks, options in ((2, ()), (4, ()), (4, ("--parallel.pipeline=2",)), (4, ("--parallel.data=2",)),
-                               (2, ("--training.context=250", "--memory.activations=recompute"))):
+                               (2, ("--training.context=250", "--memory.activations=recompute")),
+                               (2, tuple(KINDS["pages in 8 bits"]))):
             line = [program, "plan", folder.at("run.toml"), "--ranks", str(ranks), "--json", "--parallel.heads=2", *options]
             done = subprocess.run(line, capture_output=True, text=True, timeout=LIMIT, check=False)
             expect(done.returncode == 0, f"plan: status {done.returncode}", done.stderr)
             plan = json.loads(done.stdout)["plans"][0]
             expect(plan["heads"] == 2 and plan["ranks_used"] <= ranks, f"plan: {plan}")
-            words = plan["command"].split()
+            words = shlex.split(plan["command"])
             expect(words[:3] == ["mpirun", "-np", str(plan["ranks_used"])], plan["command"])
             shutil.rmtree(folder.at("out"), ignore_errors=True)
-            more = [f"--checkpoint.directory={folder.at('out')}", *(word for word in options if "parallel" not in word)]
-            text = run_to_end([program, *words[words.index("longstride") + 1:], *more], plan["ranks_used"])
+            more = f"--checkpoint.directory={folder.at('out')}"
+            text = run_to_end([program, *words[words.index("longstride") + 1:], more], plan["ranks_used"])
             expect_allocated(text, plan["ranks_used"])
             worst = max((stage["bytes"] for stage in plan["stages"]), key=lambda planned: planned["device"])
             line = folder.metrics("out")[-1]

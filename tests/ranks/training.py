@@ -290,7 +290,7 @@ def expect_allocated(text, ranks):
 def as_planned(program):
     """Stages and data groups, whatever is where: planned bytes are the allocated ones, on every rank."""
     for kind in ("dense", "tied", "recomputed", "state in host memory", "pages in host memory", "adapters",
-                 "lower layers frozen", "sparse"):
+                 "lower layers frozen", "sparse", "pages in 8 bits"):
         with folder_for(program, tied=kind == "tied") as folder:
             for stages, pipelines, groups in ((3, 1, 1), (1, 2, 2), (2, 2, 2)) if kind == "dense" else ((2, 2, 2),):
                 line = folder.command("out", stages, [*KINDS[kind], f"--parallel.data={groups}"])
