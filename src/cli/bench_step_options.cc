@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/sizes.h"
 #include "cli/link_rate.h"
+#include "cli/ranks_report.h"
 #include "cli/usage.h"
 #include "model/presets.h"
 
@@ -49,6 +50,8 @@ void add_shape_options(CLI::App& command, const std::shared_ptr<StepBenchOptions
                   "the stage, from 0; in place of the others it gets random inputs and gradients")
       ->check(CLI::NonNegativeNumber);
   add_link_rate(command, options->link_rate);
+  command.add_option("--svg", options->svg,
+                     "with --stages: draw the simulated schedule into this file");
   command
       .add_option("--keep-chunks", options->keep_chunks, "last chunks that keep their activations")
       ->check(CLI::PositiveNumber)
@@ -153,6 +156,9 @@ void check_options(const StepBenchOptions& o) {
                               o.rebuild_feed_forward ? "--rebuild-feed-forward" : "--keep-chunks"),
                   "leave one of them out: the plan says what is kept");
   }
+  if (o.stages == 1 && !o.svg.empty())
+    throw Error("--svg without --stages", "add --stages 4, for instance");
+  check_schedule_file(o.svg);
   if (o.stages == 1 && !o.link_rate.empty())
     throw Error("--link-rate without --stages", "add --stages 4, for instance");
   if (o.stages > 1 && o.plan == "auto" && (o.chunk.empty() || o.chunk == "auto"))

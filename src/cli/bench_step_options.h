@@ -20,7 +20,7 @@ struct StepBenchOptions {
   std::string preset, context, document, chunk,
       page = "128", attention = "dense", window, dtype, quantize, json, device = "auto",
       page_memory, gpu_memory, activation_memory, host_memory, disk_memory, disk_path, optimizer,
-      trace, link_rate, optimizer_state, tokens = "random", plan = "recompute";
+      trace, link_rate, svg, optimizer_state, tokens = "random", plan = "recompute";
   std::int64_t layers = 0, lora = 0, repeat = 1, keep_chunks = 1, updates = 0;
   std::int64_t stages = 1, stage = 0;
   bool rebuild_feed_forward = false, profile = false, no_masters = false;

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "api/record.h"
+#include "base/files.h"
 #include "base/log.h"
 #include "base/sizes.h"
 #include "base/thread_pool.h"
@@ -11,6 +12,7 @@
 #include "cli/link_rate.h"
 #include "observe/flops.h"
 #include "plan/allocator_model.h"
+#include "plan/pipeline_svg.h"
 #include "plan/step_cost.h"
 #include "plan/this_machine.h"
 #include "tensor/dtype_words.h"
@@ -139,6 +141,19 @@ std::optional<PipelineRun> simulated(const StepBenchOptions& o, const Engine& en
                                link_of(o.link_rate));
 }
 
+std::string picture_of_stages(const StepBenchOptions& o, const PipelineRun& run,
+                              std::int64_t context) {
+  PipelinePicture picture{
+      .title = fmt::format("{}, {} tokens, {} stages", o.preset, format_count(context), o.stages),
+      .subtitle = fmt::format("Simulated from the measured chunks of stage {}: {:.2f} s, of which "
+                              "{:.1f}% idle.",
+                              o.stage, run.seconds, 100 * run.idle_share()),
+      .stages = {}};
+  for (std::int64_t s = 0; s < o.stages; ++s)
+    picture.stages.push_back(s == o.stage ? "measured" : "taken to be alike");
+  return to_svg(run, picture);
+}
+
 void log_simulated(const StepBenchOptions& o, const PipelineRun& run) {
   log_info(
       "simulated: {} stages that all take as long as this one: {:.2f} s, {:.1f}% of it idle; "
@@ -195,6 +210,8 @@ OrderedJson report_step(const StepBenchOptions& o, Engine& engine, const StepBen
   log_figures(o, engine, best, rates);
   const std::optional<PipelineRun> pipeline = simulated(o, engine, best);
   if (pipeline) log_simulated(o, *pipeline);
+  if (pipeline && !o.svg.empty())
+    write_file_atomic(o.svg, picture_of_stages(o, *pipeline, best.context));
   return {
       {"preset", o.preset},
       {"context", best.context},

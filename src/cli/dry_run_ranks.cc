@@ -1,6 +1,7 @@
 #include "cli/dry_run_ranks.h"
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/log.h"
 #include "cli/ranks_report.h"
 #include "plan/this_machine.h"
@@ -12,7 +13,9 @@
 namespace longstride::cli {
 
 void dry_run_on_ranks(const TrainConfig& config, Device& device, std::int64_t ranks,
-                      const std::string& name, const std::vector<std::string>& settings) {
+                      const std::string& name, const std::vector<std::string>& settings,
+                      const std::string& svg) {
+  check_schedule_file(svg);
   RunPlan plan = plan_shapes(config, device);
   open_run_data(plan);
   plan_saves(plan);
@@ -32,6 +35,7 @@ void dry_run_on_ranks(const TrainConfig& config, Device& device, std::int64_t ra
     throw Error(outlook.problem, outlook.hint);
   check_fits(plan);
   check_outputs(plan);
+  if (!svg.empty()) write_file_atomic(svg, picture_of(report, report.outlooks.front()));
 }
 
 }  // namespace longstride::cli

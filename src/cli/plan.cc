@@ -20,7 +20,6 @@
 #include "cli/usage.h"
 #include "plan/machines.h"
 #include "plan/memory_map_svg.h"
-#include "plan/pipeline_svg.h"
 #include "plan/plan_file.h"
 #include "plan/plan_page.h"
 #include "plan/this_machine.h"
@@ -190,8 +189,8 @@ void check_outputs(const Options& o) {
     return [text](std::string_view head) { return head.starts_with(text); };
   };
   if (!o.out.empty()) check_output_file(o.out, {"--out", "a plan", begins_as_plan_file});
-  if (!o.svg.empty() && o.ranks > 0)
-    check_output_file(o.svg, {"--svg", "a schedule", begins(kPipelineSvgBegin)});
+  if (o.ranks > 0)
+    check_schedule_file(o.svg);
   else if (!o.svg.empty())
     check_output_file(o.svg, {"--svg", "a memory map", begins(kMemoryMapSvgBegin)});
   if (!o.html.empty())

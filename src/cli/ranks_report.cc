@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "base/output_file.h"
 #include "base/sizes.h"
+#include "cli/suggest.h"
 #include "cli/text_table.h"
 #include "plan/pipeline_svg.h"
 #include "plan/plan_page.h"
@@ -43,23 +45,13 @@ bool is_of_cut(const std::string& setting) {
          setting.starts_with("parallel.heads=");
 }
 
-// In quotes where a shell would read more than a word.
-std::string for_shell(const std::string& word) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,:/@%";
-  if (word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string quoted = "'";
-  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
-
 // What starts the run; empty if one process does it all.
 std::string start_line(const RanksReport& report, const PipelineOutlook& o) {
   if (o.ranks_used() == 1) return "";
   std::string line = fmt::format("mpirun -np {} --bind-to none longstride train {}", o.ranks_used(),
                                  report.config);
   for (const std::string& setting : report.settings)
-    if (!is_of_cut(setting)) line += " " + for_shell("--" + setting);
+    if (!is_of_cut(setting)) line += " " + shell_word("--" + setting);
   line += fmt::format(" --parallel.pipeline={} --parallel.data={} --parallel.heads={}",
                       o.cut.pipeline, o.groups, o.cut.heads);
   if (report.names_context) line += fmt::format(" --training.context={}", o.context);
@@ -282,6 +274,13 @@ std::string picture_of(const RanksReport& report, const PipelineOutlook& o) {
         o.cut.heads);
   for (const StageOutlook& s : o.stages) picture.stages.push_back(layers_of(s));
   return to_svg(o.run, picture);
+}
+
+void check_schedule_file(const std::string& svg) {
+  if (svg.empty()) return;
+  check_output_file(svg, {"--svg", "a schedule", [](std::string_view head) {
+                            return head.starts_with(kPipelineSvgBegin);
+                          }});
 }
 
 std::string report_page(const RanksReport& report) {

@@ -22,6 +22,9 @@ struct RanksReport {
   std::vector<PipelineOutlook> outlooks;
 };
 
+// Refuses a file that is not to be overwritten by a picture of a schedule (--svg); empty: none.
+void check_schedule_file(const std::string& svg);
+
 std::string report_text(const RanksReport& report);
 OrderedJson report_to_json(const RanksReport& report);
 std::string picture_of(const RanksReport& report, const PipelineOutlook& outlook);

@@ -39,7 +39,7 @@ ConfigWords words_of(const std::vector<std::string>& extras) {
 struct Options {
   bool dry_run = false;
   std::string resume;  // empty: no; "true": the newest; else a checkpoint's directory
-  std::string device, trace;
+  std::string device, trace, svg;
   std::int64_t trace_steps = 2;
   std::int64_t ranks = 0;                  // of a dry run; 0: not given
   std::string config;                      // the file
@@ -185,7 +185,7 @@ int train_as(const Options& options, const TrainConfig& config, comm::MessageLin
   TensorLink tensors = open_tensor_link(config, rank, link);
   rank.place.direct = tensors.link != nullptr;
   if (options.ranks > 0) {
-    dry_run_on_ranks(config, device, options.ranks, options.config, options.settings);
+    dry_run_on_ranks(config, device, options.ranks, options.config, options.settings, options.svg);
     return dry_run_done();
   }
   RunPlan plan = plan_run(
@@ -245,12 +245,12 @@ void add_train(CLI::App& app, Action& action) {
       "--resume", options->resume,
       "go on from the newest checkpoint of checkpoint.directory, or with --resume=DIR "
       "from that one");
-  command
-      ->add_option("--ranks", options->ranks,
-                   "with --dry-run: show what so many processes would do, without a launcher")
-      ->check(CLI::Range(1, 4096))
-      ->needs(dry_run)
-      ->excludes(resume);
+  CLI::Option* ranks = command->add_option(
+      "--ranks", options->ranks,
+      "with --dry-run: show what so many processes would do, without a launcher");
+  ranks->check(CLI::Range(1, 4096))->needs(dry_run)->excludes(resume);
+  command->add_option("--svg", options->svg, "with --ranks: draw their schedule into this file")
+      ->needs(ranks);
   command->add_option("--device", options->device, "the same as --device.name: auto, cpu or cuda");
   CLI::Option* trace = command->add_option(
       "--trace", options->trace,

@@ -98,6 +98,9 @@ TEST(BenchStep, StagesAlone) {
   };
   EXPECT_TRUE(ended(bench_step(run, {"--context", "500", "--stages", "2", "--stage", "1"}), 0,
                     {"stage 1 of 2 (layers 1 to 1)"}));
+  EXPECT_TRUE(ended(bench_step(run, {"--context", "500", "--stages", "2", "--svg", "s.svg"}), 0));
+  EXPECT_NE(run.read("s.svg").find("stage 1"), std::string::npos);
+  EXPECT_TRUE(refused(bench_step(run, {"--context", "500", "--svg", "s.svg"}), {"--stages"}));
   const Json whole = figures({}), first = figures({"--stages", "2"}),
              last = figures({"--stages", "2", "--stage", "1"}),
              planned = figures({"--stages", "2", "--stage", "1", "--plan", "auto"});

@@ -239,6 +239,9 @@ TEST(TrainDryRun, OnRanks) {
   EXPECT_TRUE(ended(run.train({"--dry-run", "--ranks", "2", "--parallel.pipeline=2"}), 0,
                     {"256 tokens in chunks of 64, batch 1: pipeline 2, data 1, heads 1",
                      "predicted:", "everything checks out, nothing was written"}));
+  EXPECT_TRUE(ended(run.train({"--dry-run", "--ranks", "2", "--svg", "dry.svg"}), 0));
+  EXPECT_TRUE(run.read("dry.svg").starts_with("<svg"));
+  EXPECT_NE(run.train({"--dry-run", "--svg", "dry.svg"}).status, 0);
   // The command has the settings of the command line, in quotes where they need them.
   EXPECT_TRUE(ended(run.train({"--dry-run", "--ranks", "2", "--training.batch=4",
                                "--model.freeze=[\"model.norm.*\", \"lm_head.*\"]"}),
