@@ -150,7 +150,7 @@ std::string picture_of_stages(const StepBenchOptions& o, const PipelineRun& run,
                               o.stage, run.seconds, 100 * run.idle_share()),
       .stages = {}};
   for (std::int64_t s = 0; s < o.stages; ++s)
-    picture.stages.push_back(s == o.stage ? "measured" : "taken to be alike");
+    picture.stages.emplace_back(s == o.stage ? "measured" : "taken to be alike");
   return to_svg(run, picture);
 }
 
