@@ -24,7 +24,6 @@ class ShapesDevice final : public Device {
   DeviceKind kind() const override { return DeviceKind::kShapes; }
   DeviceKind runs_on() const override { return stream_.runs_on(); }
   bool computes_in_bf16() const override { return runs_on() == DeviceKind::kCuda; }
-  bool codes_pages() const override { return runs_on() != DeviceKind::kCuda; }
   std::string name() const override { return machine_.device; }
   Stream& stream() override { return stream_; }
   std::unique_ptr<Memory> allocate(std::int64_t bytes, const std::string& what) override {

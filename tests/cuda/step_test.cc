@@ -69,18 +69,19 @@ std::vector<std::byte> gradients_on_gpu(const RandomCase& c, const ParameterSet&
 
 class StepOnCuda : public testing::TestWithParam<std::uint64_t> {};
 
-void expect_what_the_cpu_computes(const RandomCase& c, const SparseLayers& sparse,
-                                  std::uint64_t seed) {
+void expect_what_the_cpu_computes(const RandomCase& c, NumericsChoice choice, std::uint64_t seed,
+                                  double tolerance = 1e-5) {
+  choice.compute = "f32";
   const std::unique_ptr<Device> cpu = make_cpu_device();
-  const auto weights =
-      sparse.any() ? gentle_weights(*cpu, c.config, seed) : random_weights(*cpu, c.config, seed);
+  const auto weights = choice.sparse.any() ? gentle_weights(*cpu, c.config, seed)
+                                           : random_weights(*cpu, c.config, seed);
   const StepOutcome expected =
-      run_step(*cpu, c, *weights, c.chunk, c.page, c.keep_chunks, 0, false, {.sparse = sparse});
+      run_step(*cpu, c, *weights, c.chunk, c.page, c.keep_chunks, 0, false, choice);
   const auto on_gpu = copy_to(gpu(), c.config, *weights, DType::kF32);
   double loss = 0;
-  const std::vector<std::byte> bytes = gradients_on_gpu(
-      c, *on_gpu, {c.chunk, c.page, c.keep_chunks}, {.compute = "f32", .sparse = sparse}, &loss);
-  EXPECT_NEAR(loss, expected.loss(), 2e-6 * std::fabs(expected.loss()));
+  const std::vector<std::byte> bytes =
+      gradients_on_gpu(c, *on_gpu, {c.chunk, c.page, c.keep_chunks}, choice, &loss);
+  EXPECT_NEAR(loss, expected.loss(), 0.2 * tolerance * std::fabs(expected.loss()));
   double largest = 0;  // a tensor whose gradient all but vanishes is compared with the others
   for (std::int64_t i = 0; i < expected.gradients->size(); ++i) {
     const View view = expected.gradients->view(i);
@@ -97,7 +98,7 @@ void expect_what_the_cpu_computes(const RandomCase& c, const SparseLayers& spars
       difference += d * d;
       norm += want * want;
     }
-    EXPECT_LE(std::sqrt(difference), 1e-5 * std::sqrt(norm) + 1e-6 * largest)
+    EXPECT_LE(std::sqrt(difference), tolerance * (std::sqrt(norm) + 0.1 * largest))
         << expected.gradients->specs()[static_cast<std::size_t>(i)].name;
   }
 }
@@ -109,7 +110,17 @@ TEST_P(StepOnCuda, F32IsWhatTheCpuComputes) {
 // Its lists too: others would change the loss.
 TEST_P(StepOnCuda, SparseF32IsWhatTheCpuComputes) {
   const SparseCase c = sparse_case(GetParam());
-  expect_what_the_cpu_computes(c, c.sparse, GetParam());
+  expect_what_the_cpu_computes(c, {.sparse = c.sparse}, GetParam());
+}
+
+// A key that is rounded the other way, because sums differ in their last bits, moves its code by
+// one: 2e-3 is far below the error of the codes themselves.
+TEST_P(StepOnCuda, PagesIn8BitsAreWhatTheCpuComputes) {
+  const std::uint64_t seed = GetParam();
+  const char* kv = seed % 3 == 0 ? "auto" : seed % 2 == 0 ? "int8" : "fp8";
+  const char* gradients = seed % 4 == 0 ? "f32" : seed % 4 == 1 ? "fp8" : "int8";
+  expect_what_the_cpu_computes(random_case(seed), {.kv_gradient_dtype = gradients, .kv_dtype = kv},
+                               seed, 2e-3);
 }
 
 INSTANTIATE_TEST_SUITE_P(Random, StepOnCuda, testing::Range<std::uint64_t>(1, 25));

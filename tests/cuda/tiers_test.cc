@@ -41,15 +41,15 @@ Outcome run(Device& gpu, const RandomCase& c, const ParameterSet& weights,
 TEST(TiersOnCuda, EveryTierGivesTheSameBits) {
   const std::unique_ptr<Device> gpu = make_cuda_device();
   const TempDirectory directory;
-  for (const auto& [seed, gradient_pages] : {std::pair<std::uint64_t, const char*>{0, "f32"},
-                                             {1, "f32"},
-                                             {2, "f32"},
-                                             {3, "f32"},
-                                             {0, "bf16"},
-                                             {1, "bf16"},
-                                             {3, "bf16"},
-                                             {4, "f32"},
-                                             {5, "bf16"}}) {
+  struct Form {
+    std::uint64_t seed;
+    const char *gradient_pages, *kv_pages = "auto";
+  };
+  for (const auto& [seed, gradient_pages, kv_pages] :
+       {Form{0, "f32"}, Form{1, "f32"}, Form{2, "f32"}, Form{3, "f32"}, Form{0, "bf16"},
+        Form{1, "bf16"}, Form{3, "bf16"}, Form{4, "f32"}, Form{5, "bf16"}, Form{3, "int8", "int8"},
+        Form{4, "int8", "int8"}, Form{4, "bf16", "int8"}, Form{5, "int8"}, Form{5, "fp8", "fp8"},
+        Form{1, "fp8", "fp8"}}) {
     Random random(seed, 5);
     RandomCase c;
     c.config = random_config(random);
@@ -63,7 +63,7 @@ TEST(TiersOnCuda, EveryTierGivesTheSameBits) {
     const std::int64_t chunk = is_long ? 2'048 : 512;
     ParameterSet weights(*gpu, c.config, DType::kBF16, "weights");
     initialize_random(weights, c.config, seed);
-    NumericsChoice choice{.kv_gradient_dtype = gradient_pages};
+    NumericsChoice choice{.kv_gradient_dtype = gradient_pages, .kv_dtype = kv_pages};
     if (seed >= 4) {
       choice.sparse.budgets.assign(static_cast<std::size_t>(c.config.layers), 5);
       choice.sparse.selection = {.union_pages = 9, .summary_tokens = seed == 4 ? 128 : 64};
@@ -77,11 +77,12 @@ TEST(TiersOnCuda, EveryTierGivesTheSameBits) {
                      .packed = c.document_starts.size() > 1})
             .least_page_bytes();
     constexpr std::int64_t kAll = PageBudget::kAll;
-    const auto same = [&, seed = seed, gradient_pages = gradient_pages](
+    const auto same = [&, seed = seed, gradient_pages = gradient_pages, kv_pages = kv_pages](
                           const PageBudget& pages, const MakeMover& make_mover = nullptr) {
       const Outcome tiered = run(*gpu, c, weights, numerics, pages, make_mover);
       EXPECT_EQ(tiered.losses, resident.losses) << "seed " << seed;
-      EXPECT_EQ(tiered.gradients, resident.gradients) << "seed " << seed << " " << gradient_pages;
+      EXPECT_EQ(tiered.gradients, resident.gradients)
+          << "seed " << seed << " " << gradient_pages << " " << kv_pages;
       if (pages.device < resident.memory.kv_pages + resident.memory.kv_gradient_pages) {
         EXPECT_GT(tiered.moved.in, 0);
       }

@@ -128,7 +128,6 @@ class CudaDevice final : public Device {
   std::string name() const override { return name_; }
   Stream& stream() override { return *stream_; }
   bool computes_in_bf16() const override { return true; }
-  bool codes_pages() const override { return false; }  // until its kernels are proven
 
   std::unique_ptr<Memory> allocate(std::int64_t bytes, const std::string& what) override {
     LS_CHECK(bytes >= 0, "{} bytes for {}", bytes, what);
