@@ -18,6 +18,7 @@
 #include "model/fold_adapters.h"
 #include "model/quantize_specs.h"
 #include "observe/activity_summary.h"
+#include "observe/run_console.h"
 #include "observe/tracer.h"
 #include "tensor/dtype_words.h"
 #include "train/auto_chunk.h"
@@ -124,12 +125,15 @@ NumericsRecord numerics_of(const StepBenchOptions& o, Device& device, const Benc
   return choose_numerics(device, shape.config, chunk, page, choice);
 }
 
+using StepFunction = std::function<SequenceResult(const OnSequenceProgress&)>;
+
 // Runs the step `repeat` times, each of which fills `task_seconds` if it measures them, and keeps
 // the results of the fastest run, or of the traced one.
 void measure(const StepBenchOptions& o, Engine& engine, std::optional<Tracer>& tracer,
-             const std::function<SequenceResult()>& step, const std::vector<double>& task_seconds,
+             const StepFunction& step, const std::vector<double>& task_seconds,
              StepBenchResult& best) {
   Device& device = engine.device();
+  RunConsole console;  // a long run shows where it is
   for (std::int64_t i = 0; i < o.repeat; ++i) {
     engine.zero_gradients();
     device.stream().synchronize();
@@ -137,11 +141,19 @@ void measure(const StepBenchOptions& o, Engine& engine, std::optional<Tracer>& t
     if (traced) tracer->start(device, fmt::format("bench step {} {}", o.preset, best.context));
     const auto start = std::chrono::steady_clock::now();
     const CpuTime before = cpu_time();
-    const SequenceResult result = step();
+    const SequenceResult result = step([&](const SequenceProgress& p) {
+      console.update({.step = i + 1,
+                      .total_steps = o.repeat,
+                      .phase = p.phase,
+                      .chunk = p.chunk,
+                      .chunks = p.chunks,
+                      .done = p.done});
+    });
     const CpuTime after = cpu_time();
     if (i == 0) best.used_after_first = device.used_bytes();
     const double total =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    console.end_step(fmt::format("run {}/{}: {:.4g} s", i + 1, o.repeat, total));
     if (i > 0 && !traced && total >= best.total) continue;
     best.total = total;
     best.result = result;
@@ -193,18 +205,19 @@ int bench_step(const StepBenchOptions& o) {
   best.numerics = to_json(numerics);
   best.numerics["choices"] = engine.choose_kernels();
   std::vector<double> task_seconds;
-  const auto step = [&] {
+  const auto step = [&](const OnSequenceProgress& on_progress) {
     SequenceInput input{sequence.tokens, sequence.targets, sequence.documents};
     if (o.stages > 1) input.task_seconds = &task_seconds;
     const SequenceResult result =
-        engine.backward(input, 1.0 / static_cast<double>(context - std::ssize(sequence.documents)));
+        engine.backward(input, 1.0 / static_cast<double>(context - std::ssize(sequence.documents)),
+                        nullptr, on_progress);
     engine.finish_gradients();
     return result;
   };
   measure(o, engine, tracer, step, task_seconds, best);
   OrderedJson json = report_step(o, engine, best);
   if (tracer) log_info("the figures are those of the traced run, which tracing makes slower");
-  if (o.profile) json["profile"] = profile(*device, step);
+  if (o.profile) json["profile"] = profile(*device, [&] { step(nullptr); });
   // Last, since it takes memory beyond the step's and changes the weights.
   if (o.updates > 0) json["update"] = bench_update(engine, update_of(o, engine.memory()));
   return write_bench_json(o.json, json);

@@ -27,7 +27,9 @@ void add_demo(CLI::App& app, Action& action);
 
 // Adds `--compute` and `--determinism`, checked; `choice` must outlive the parser.
 void add_compute_options(CLI::App& command, NumericsChoice& choice);
-// The same and `--kv-gradient-dtype`, for commands with a backward pass.
+// Adds `--kv-dtype`.
+void add_kv_option(CLI::App& command, NumericsChoice& choice);
+// All of these and `--kv-gradient-dtype`, for commands with a backward pass.
 void add_numerics_options(CLI::App& command, NumericsChoice& choice);
 // All but --attention itself, whose words differ by command.
 void add_sparse_options(CLI::App& command, AttentionChoice& choice);

@@ -188,6 +188,7 @@ void add_eval(CLI::App& app, Action& action) {
   add_sparse_options(*command, o->attention);
   command->add_flag("--json", o->json, "print JSON, with every document");
   add_compute_options(*command, o->numerics);
+  add_kv_option(*command, o->numerics);
   add_device_option(*command, o->device);
   command->callback([o, &action] { action = [o] { return eval(*o); }; });
 }

@@ -90,6 +90,14 @@ void add_compute_options(CLI::App& command, NumericsChoice& choice) {
       ->capture_default_str();
 }
 
+void add_kv_option(CLI::App& command, NumericsChoice& choice) {
+  command
+      .add_option("--kv-dtype", choice.kv_dtype,
+                  "type of the pages of keys and values: fp8, int8, or auto: that of compute")
+      ->check(CLI::IsMember({"auto", "fp8", "int8"}))
+      ->capture_default_str();
+}
+
 void add_numerics_options(CLI::App& command, NumericsChoice& choice) {
   add_compute_options(command, choice);
   command
@@ -98,11 +106,7 @@ void add_numerics_options(CLI::App& command, NumericsChoice& choice) {
                   "memory and is rounded stochastically, fp8 and int8 a quarter")
       ->check(CLI::IsMember({"f32", "bf16", "fp8", "int8"}))
       ->capture_default_str();
-  command
-      .add_option("--kv-dtype", choice.kv_dtype,
-                  "type of the pages of keys and values: fp8, int8, or auto: that of compute")
-      ->check(CLI::IsMember({"auto", "fp8", "int8"}))
-      ->capture_default_str();
+  add_kv_option(command, choice);
 }
 
 }  // namespace longstride::cli

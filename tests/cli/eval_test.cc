@@ -44,7 +44,11 @@ double sum(const std::vector<float>& values) {
 }
 
 TEST_F(Eval, GivesTheLossesOfTheTrainingStep) {
-  for (const Strings& how : {Strings{}, {"--attention", "sparse", "--budget", "4"}}) {
+  std::vector<double> losses_seen;
+  for (const Strings& how : {Strings{},
+                             {"--attention", "sparse", "--budget", "4"},
+                             {"--kv-dtype", "int8"},
+                             {"--attention", "sparse", "--budget", "4", "--kv-dtype", "fp8"}}) {
     const Json whole = json(how);
     EXPECT_EQ(whole["targets"], 499);
     // Sums of the same numbers in the same order: equal to the last digit.
@@ -53,7 +57,10 @@ TEST_F(Eval, GivesTheLossesOfTheTrainingStep) {
     EXPECT_EQ(whole["model"], "model");
     EXPECT_EQ(whole["tokens"], "tokens.bin");
     EXPECT_TRUE(whole.at("adapter").is_null());
+    losses_seen.push_back(whole["loss"].get<double>());
   }
+  EXPECT_NE(losses_seen[2], losses_seen[0]) << "pages in 8 bits change the loss a little";
+  EXPECT_NEAR(losses_seen[2], losses_seen[0], 1e-3 * losses_seen[0]);
 }
 
 TEST_F(Eval, PartsAddUp) {
