@@ -26,8 +26,9 @@ CodedPages::CodedPages(Device& device, KvStore& store, const WideCapacity& capac
                                        "sums of KV gradients");
 }
 
-void CodedPages::begin(std::int64_t tokens) {
+void CodedPages::begin(std::int64_t tokens, std::int64_t chunk_tokens) {
   tokens_ = tokens;
+  chunk_pages_ = chunk_tokens / shape_.page_tokens;
   place({});
 }
 
@@ -56,20 +57,24 @@ void CodedPages::enter_segment(const Task& task, std::size_t segment) {
   if (codes_kv()) {
     LS_CHECK(count <= capacity_.kv_pages, "{} pages, and wide copies of {}", count,
              capacity_.kv_pages);
-    widen(task.layer);
+    widen_own(task);
   }
   if (codes_gradients() && task.kind == TaskKind::kLayerBackward) {
     LS_CHECK(count <= capacity_.gradient_pages, "{} pages, and sums of {}", count,
              capacity_.gradient_pages);
-    device_.zero(gradient_memory_->data(), count * shape_.gradient_sum_bytes());
+    if (const auto pages = own(task); !pages.empty())
+      device_.zero(gradients(task.layer).plane(pages.front(), 0),
+                   std::ssize(pages) * shape_.gradient_sum_bytes());
   }
 }
 
-void CodedPages::widen(std::int64_t layer) {
-  if (placed_.empty()) return;
-  ops::widen_pages(
-      device_.stream(),
-      {.codes = store_.kv(layer), .wide = kv(layer), .pages = placed_, .end_token = tokens_});
+void CodedPages::widen_own(const Task& task) {
+  const auto pages = own(task);
+  if (pages.empty()) return;
+  ops::widen_pages(device_.stream(), {.codes = store_.kv(task.layer),
+                                      .wide = kv(task.layer),
+                                      .pages = pages,
+                                      .end_token = tokens_});
 }
 
 void CodedPages::keep_appended(const Task& task) {
@@ -79,30 +84,34 @@ void CodedPages::keep_appended(const Task& task) {
                                        .codes = store_.kv(task.layer),
                                        .first_token = task.appended.begin * P,
                                        .end_token = std::min(task.appended.end * P, tokens_)});
-  widen(task.layer);
+  widen_own(task);
 }
 
 std::span<const std::int32_t> CodedPages::own(const Task& task) const {
-  const auto begin = std::ranges::lower_bound(placed_, task.freed.begin);
-  return {begin, placed_.end()};
+  return {std::ranges::lower_bound(placed_, task.chunk * chunk_pages_), placed_.end()};
 }
 
 std::span<const std::int32_t> CodedPages::earlier(const Task& task) const {
   return std::span(placed_).first(placed_.size() - own(task).size());
 }
 
-void CodedPages::keep_gradients(const Task& task, std::uint64_t rounding) {
+CodedView CodedPages::codes(const Task& task) const {
+  CodedView view{.pages = earlier(task)};
+  if (codes_kv()) view.kv = store_.kv(task.layer);
+  if (codes_gradients() && task.kind == TaskKind::kLayerBackward)
+    view.gradients = store_.gradients(task.layer);
+  return view;
+}
+
+// The chunk's own gradients are complete with this: they are read next, and need no rounding.
+void CodedPages::keep_gradients(const Task& task) {
   if (!codes_gradients()) return;
-  const PagesView sums = gradients(task.layer), codes = store_.gradients(task.layer);
-  if (const auto pages = earlier(task); !pages.empty())
-    ops::add_to_coded_pages(
-        device_.stream(),
-        {.sums = sums, .codes = codes, .pages = pages, .end_token = tokens_, .rounding = rounding});
-  // The chunk's own gradients are complete with this: they are read next, and need no rounding.
   if (const auto pages = own(task); !pages.empty())
-    ops::widen_pages(
-        device_.stream(),
-        {.codes = codes, .wide = sums, .pages = pages, .end_token = tokens_, .add = true});
+    ops::widen_pages(device_.stream(), {.codes = store_.gradients(task.layer),
+                                        .wide = gradients(task.layer),
+                                        .pages = pages,
+                                        .end_token = tokens_,
+                                        .add = true});
 }
 
 PagesView CodedPages::kv(std::int64_t layer) const {

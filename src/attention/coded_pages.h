@@ -1,8 +1,9 @@
 // CodedPages: a store whose pages are in 8 bits (tensor/page_codes.h), as the tasks of a step see
-// it. Attention works on wide copies of the pages of one segment: they are made when the segment is
-// entered, keys and values in the type of compute, gradients in F32 and zero. What a task writes is
-// narrowed into the store's pages: its own keys and values before anything reads them, so that
-// every pass sees the same ones; gradients once per chunk and page, rounded stochastically.
+// it. It has places for wide copies of the pages of one segment: keys and values in the type of
+// compute, gradients in F32. Copies of the chunk's own pages are made when the segment is entered,
+// those of earlier pages by attention, if it needs them (CodedView). Keys and values that a task
+// writes are narrowed into the store's pages before anything reads them, so that every pass sees
+// the same ones. Gradients are added to earlier pages by attention, once per chunk and page.
 //
 // Memory for the copies is that of the largest segment, whatever the context. If only one kind of
 // page is coded, the other is passed through.
@@ -27,26 +28,27 @@ class CodedPages final : public PageStore {
   CodedPages(Device& device, KvStore& store, const WideCapacity& capacity,
              std::int64_t logical_pages);
 
-  // Begins a sequence of that many tokens, after the store's begin().
-  void begin(std::int64_t tokens);
+  // Begins a sequence of that many tokens in chunks of `chunk_tokens`, after the store's begin().
+  void begin(std::int64_t tokens, std::int64_t chunk_tokens);
 
   void enter(const Task& task) override;
   bool comes_in_segments(const Task&) const override { return true; }
   void enter_segment(const Task& task, std::size_t segment) override;
   void select(const Task& task, const PageSet& pages) override { store_.select(task, pages); }
   void keep_appended(const Task& task) override;
-  void keep_gradients(const Task& task, std::uint64_t rounding) override;
+  void keep_gradients(const Task& task) override;
   void leave(const Task& task) override { store_.leave(task); }
 
   PagesView kv(std::int64_t layer) const override;
   PagesView gradients(std::int64_t layer) const override;
+  CodedView codes(const Task& task) const override;
 
  private:
   bool codes_kv() const { return capacity_.kv_pages > 0; }
   bool codes_gradients() const { return capacity_.gradient_pages > 0; }
   // Gives these pages wide copies, in consecutive places, and takes those of the others.
   void place(const PageSet& pages);
-  void widen(std::int64_t layer);
+  void widen_own(const Task& task);
   // Own pages of the task's chunk are the last of those placed.
   std::span<const std::int32_t> own(const Task& task) const;
   std::span<const std::int32_t> earlier(const Task& task) const;
@@ -58,7 +60,7 @@ class CodedPages final : public PageStore {
   std::unique_ptr<Memory> kv_memory_, gradient_memory_;  // null if not coded
   std::vector<std::int32_t> places_;                     // of logical pages; -1: none
   std::vector<std::int32_t> placed_;                     // those that have one, ascending
-  std::int64_t tokens_ = 0;
+  std::int64_t tokens_ = 0, chunk_pages_ = 1;
 };
 
 }  // namespace longstride

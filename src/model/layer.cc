@@ -77,7 +77,8 @@ void attend(const LayerPass& pass, LayerActivations& held) {
                                   .scale = attention_scale(ctx.config),
                                   .scratch = scratch,
                                   .exact = ctx.exact,
-                                  .segments = segments});
+                                  .segments = segments,
+                                  .codes = pass.pages.codes(pass.task)});
   });
   if (out_heads.present()) to_tokens(pass, out_heads, held.attention_THC);
 }

@@ -103,8 +103,9 @@ Lease attention_backward(const LayerPass& pass, const LayerParameters& g,
                                    .scratch = scratch,
                                    .exact = ctx.exact,
                                    .segments = segments,
-                                   .rounding = pass.rounding});
-    pass.pages.keep_gradients(pass.task, pass.rounding);
+                                   .rounding = pass.rounding,
+                                   .codes = pass.pages.codes(pass.task)});
+    pass.pages.keep_gradients(pass.task);
   });
   if (shared) to_tokens(pass, dq_heads, dq_THC);
   return dq_THC;

@@ -9,6 +9,11 @@
 // nothing itself. Several calls with consecutive segments give the bits of one call for all of
 // them, if outputs and scratch stay untouched in between. Pages of other segments need not be on
 // the device.
+//
+// Coded pages (`codes`) are read from there, and their gradients added there as add_to_coded_pages
+// does (ops/page_codes.h), once per call; `kv` and `kv_gradient` have space for wide copies of them
+// in consecutive slots, whose content is undefined before and after. So a backend may leave these
+// copies out.
 #pragma once
 
 #include "ops/dispatch.h"
@@ -28,6 +33,7 @@ struct PagedAttentionForward {
   View scratch;       // F32, paged_attention_scratch_elements
   bool exact = true;  // the same bits every time; else the backward pass may be faster but vary
   std::span<const KeySegment> segments = {};  // at least one
+  CodedView codes = {};                       // its gradients are not read
 };
 LS_OP(paged_attention_forward, PagedAttentionForward)
 
@@ -43,10 +49,11 @@ struct PagedAttentionBackward {
   View scratch;                               // F32, paged_attention_scratch_elements
   bool exact = true;                          // as in the forward pass
   std::span<const KeySegment> segments = {};  // at least one
-  // The key of stochastic rounding into BF16 pages (tensor/stochastic_round.h), one per chunk that
-  // writes, not per segment. The key, the token and the element in its row determine the random
-  // bits.
+  // The key of stochastic rounding into BF16 and coded pages (tensor/stochastic_round.h), one per
+  // chunk that writes, not per segment. The key, the token and the element in its row determine the
+  // random bits.
   std::uint64_t rounding = 0;
+  CodedView codes = {};
 };
 LS_OP(paged_attention_backward, PagedAttentionBackward)
 

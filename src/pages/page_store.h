@@ -30,14 +30,16 @@ class PageStore {
   // Call when a task's own keys and values have been written, before they are read.
   virtual void keep_appended(const Task& /*task*/) {}
   // Call after a backward task's attention over a segment, or over all of them if they do not come
-  // one by one. After the last one, gradients() of the chunk's own pages are complete. `rounding`:
-  // the key of stochastic rounding (ops/paged_attention.h).
-  virtual void keep_gradients(const Task& /*task*/, std::uint64_t /*rounding*/) {}
+  // one by one. After the last one, gradients() of the chunk's own pages are complete.
+  virtual void keep_gradients(const Task& /*task*/) {}
   // Call after a task: releases the K/V pages and gradient pages that it frees.
   virtual void leave(const Task& task) = 0;
 
   virtual PagesView kv(std::int64_t layer) const = 0;
   virtual PagesView gradients(std::int64_t layer) const = 0;
+  // Pages in 8 bits among those that attention is about to read, before the task's chunk; their
+  // places in kv() and gradients() are free for wide copies.
+  virtual CodedView codes(const Task& /*task*/) const { return {}; }
 };
 
 class ShapesPages final : public PageStore {

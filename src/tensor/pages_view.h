@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "tensor/dtype.h"
 
@@ -30,6 +31,14 @@ struct PagesView {
     return base + static_cast<std::int64_t>(slots[page]) * page_bytes +
            which * row_elements() * size_of(dtype);
   }
+};
+
+// Pages before a chunk that are in 8 bits (tensor/page_codes.h), as attention gets them. A view
+// without a base: that kind is not coded. Pages of the chunk itself are not among them.
+struct CodedView {
+  PagesView kv, gradients;
+  std::span<const std::int32_t> pages = {};  // logical ones, ascending
+  bool any() const { return kv.base != nullptr || gradients.base != nullptr; }
 };
 
 // The form of a layer's attention in one chunk.

@@ -332,7 +332,7 @@ SequenceResult StepRunner::run_tasks(const SequenceInput& input, double scale,
   const StepSchedule schedule = make_step_schedule(layout, options);
   runner_->begin_sequence(layout, input, static_cast<float>(scale));
   store_->begin(schedule);
-  if (coded_) coded_->begin(layout.tokens);
+  if (coded_) coded_->begin(layout.tokens, layout.chunk_tokens);
   if (offloaded_) offloaded_->begin(schedule);
   if (neighbours_ != nullptr)
     neighbours_->begin(coming_to(options.stage, schedule, layout,

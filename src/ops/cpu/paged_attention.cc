@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "base/thread_pool.h"
+#include "ops/coded_attention.h"
 #include "ops/cpu/attention_tiles.h"
 #include "ops/cpu/simd_math.h"
 #include "ops/cpu/small_product.h"
@@ -154,7 +155,8 @@ void forward_tile(const PagedAttentionForward& a, const TilePlan& plan, std::int
 void paged_attention_reserve(Stream&, const PagedAttentionReserve&) {}
 std::int64_t paged_attention_reserved_bytes(const PagedAttentionReserve&) { return 0; }
 
-void paged_attention_forward(Stream&, const PagedAttentionForward& a) {
+void paged_attention_forward(Stream& stream, const PagedAttentionForward& a) {
+  widen_keys(stream, a);
   const TilePlan plan(a.q_THC, a.kv);
   float* scratch = a.scratch.as<float>();
   const std::int64_t tasks = plan.query_pages * plan.tiles;

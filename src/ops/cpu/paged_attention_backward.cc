@@ -5,8 +5,10 @@
 // accumulate in the task's own share; the shares of a KV head's tiles are then added into the
 // gradient pages in the order of tiles. A BF16 page is rounded after the last of them.
 #include <cmath>
+#include <cstring>
 
 #include "base/thread_pool.h"
+#include "ops/coded_attention.h"
 #include "ops/cpu/attention_tiles.h"
 #include "ops/cpu/simd_math.h"
 #include "ops/cpu/small_product.h"
@@ -246,6 +248,12 @@ class Backward {
 
 }  // namespace
 
-void paged_attention_backward(Stream&, const PagedAttentionBackward& a) { Backward(a).run(); }
+void paged_attention_backward(Stream& stream, const PagedAttentionBackward& a) {
+  widen_keys(stream, a);
+  if (std::byte* const sums = sums_of_coded(a))
+    std::memset(sums, 0, static_cast<std::size_t>(bytes_of_sums(a)));
+  Backward(a).run();
+  keep_sums(stream, a);
+}
 
 }  // namespace longstride::ops::cpu

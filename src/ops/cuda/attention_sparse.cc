@@ -13,6 +13,7 @@
 #include "ops/cuda/library_context.h"
 #include "ops/cuda/page_runs.h"
 #include "ops/cuda/scratch_size.h"
+#include "ops/cuda/sparse_codes.h"
 #include "ops/cuda/sparse_gradients.h"
 #include "tensor/selected_pages.h"
 
@@ -121,23 +122,28 @@ PagedAttentionShape shape_of(const ConstView& q_THC, const PagesView& kv, const 
 // A call's shapes, scratch and stream.
 class Call {
  public:
-  Call(Stream& stream, const ConstView& q_THC, const PagesView& kv, const VisitsView& visits,
-       float scale, const View& scratch)
+  template <class Args>
+  Call(Stream& stream, const Args& a)
       : stream_(longstride::cuda::cuda_stream(stream)),
-        kv_(kv),
-        visits_(visits),
-        scale_(scale),
-        shape_(shape_of(q_THC, kv, visits)),
+        kv_(a.kv),
+        codes_(a.codes),
+        visits_(a.visits),
+        scale_(a.scale),
+        shape_(shape_of(a.q_THC, a.kv, a.visits)),
         cudnn(libraries_of(stream).attention(stream)),
         ranks(libraries_of(stream).selected_ranks()),
         n(shape_.selected_pages),
-        at(shape_, scratch.as<float>()) {
-    LS_CHECK(n < 0 || at.floats <= scratch.elements(),
-             "scratch {} for {} selected pages, {} in all", scratch.elements(), n,
+        at(shape_, a.scratch.template as<float>()) {
+    LS_CHECK(n < 0 || at.floats <= a.scratch.elements(),
+             "scratch {} for {} selected pages, {} in all", a.scratch.elements(), n,
              shape_.union_pages);
   }
 
-  bool takes(Pass pass) const { return n >= 0 && supported(cudnn, shape_, scale_, pass); }
+  bool takes(Pass pass) const {
+    for (const PagesView& coded : {codes_.kv, codes_.gradients})
+      if (coded.base != nullptr && !fits_sparse_codes(coded)) return false;
+    return n >= 0 && supported(cudnn, shape_, scale_, pass);
+  }
   RunShape own() const { return own_shape(shape_, scale_); }
   RunShape batch(RankRange r) const { return batch_shape(shape_, r, scale_); }
   PackedRows rows() const {
@@ -161,16 +167,19 @@ class Call {
 
   // The keys of these ranks, [query page][rank][P].
   const bf16* keys(RankRange r) const {
-    return gathered(ranks.slots(visits_, kv_, r.begin, r.end));
+    if (codes_.kv.base == nullptr) return gathered(ranks.slots(visits_, kv_, r.begin, r.end));
+    gather_codes(stream_, codes_.kv, ranks.slots(visits_, codes_.kv, r.begin, r.end), at.copies);
+    return at.copies;
   }
-  // Adds the gradients of these keys.
+  // Adds the gradients of these keys, to the coded pages if they are in 8 bits.
   void add_gradients(RankRange r, const PagesView& to, std::uint64_t rounding) const {
     ranks.build(visits_, kv_.page_tokens, r.begin, r.end);
-    add_copies(stream_, {.ranks = ranks,
-                         .copies = at.gradients,
-                         .to = to,
-                         .waiting = at.waiting,
-                         .rounding = rounding});
+    const bool coded = codes_.gradients.base != nullptr;
+    (coded ? add_copies_to_codes : add_copies)(stream_, {.ranks = ranks,
+                                                         .copies = at.gradients,
+                                                         .to = coded ? codes_.gradients : to,
+                                                         .waiting = at.waiting,
+                                                         .rounding = rounding});
   }
 
  private:
@@ -184,6 +193,7 @@ class Call {
 
   longstride::cuda::CudaStream& stream_;
   const PagesView& kv_;
+  const CodedView& codes_;
   const VisitsView& visits_;
   float scale_;
   PagedAttentionShape shape_;
@@ -209,7 +219,7 @@ void reserve_sparse_attention(Stream& stream, const PagedAttentionReserve& a) {
 }
 
 bool sparse_attention_forward(Stream& stream, const PagedAttentionForward& a) {
-  const Call call(stream, a.q_THC, a.kv, a.visits, a.scale, a.scratch);
+  const Call call(stream, a);
   if (!call.takes(Pass::kForward)) return false;
   const std::int64_t to_value = a.kv.row_elements();
   const bf16* own = call.own_keys();
@@ -240,7 +250,7 @@ bool sparse_attention_forward(Stream& stream, const PagedAttentionForward& a) {
 }
 
 bool sparse_attention_backward(Stream& stream, const PagedAttentionBackward& a) {
-  const Call call(stream, a.q_THC, a.kv, a.visits, a.scale, a.scratch);
+  const Call call(stream, a);
   const Pass pass = a.exact ? Pass::kExactBackward : Pass::kFastBackward;
   if (!call.takes(pass)) return false;
   const std::int64_t to_value = a.kv.row_elements();

@@ -7,6 +7,9 @@
 
 #include <algorithm>
 
+#include "device/cuda/check.h"
+#include "device/cuda/cuda_stream.h"
+#include "ops/coded_attention.h"
 #include "ops/cuda/attention_cudnn.h"
 #include "ops/cuda/attention_matrix.h"
 #include "ops/cuda/attention_plain.h"
@@ -34,6 +37,14 @@ void refuse_some(std::span<const KeySegment> segments) {
         "pages of a dense layer can be fetched to the GPU in segments only if cuDNN computes "
         "its attention, and cuDNN is missing or does not support this shape",
         "install cuDNN 9, or raise memory.gpu until a layer's pages fit");
+}
+
+void wide_attention_backward(Stream& stream, const PagedAttentionBackward& a) {
+  if (is_for_cudnn(a, AttentionKind::kDense) && segmented_attention_backward(stream, a)) return;
+  refuse_some(a.segments);
+  if (fits_matrix_attention(a.q_THC.dtype(), a.kv.head_size))
+    return matrix_attention_backward(stream, a);
+  plain_attention_backward(stream, a);
 }
 
 }  // namespace
@@ -71,22 +82,25 @@ void paged_attention_reserve(Stream& stream, const PagedAttentionReserve& a) {
   reserve_sparse_attention(stream, a);
 }
 
+// Sparse attention reads coded pages where it copies them; the others get wide copies of them.
 void paged_attention_forward(Stream& stream, const PagedAttentionForward& a) {
+  if (is_for_cudnn(a, AttentionKind::kSparse) && sparse_attention_forward(stream, a)) return;
+  widen_keys(stream, a);
   if (is_for_cudnn(a, AttentionKind::kDense) && segmented_attention_forward(stream, a)) return;
   refuse_some(a.segments);
-  if (is_for_cudnn(a, AttentionKind::kSparse) && sparse_attention_forward(stream, a)) return;
   if (fits_matrix_attention(a.q_THC.dtype(), a.kv.head_size))
     return matrix_attention_forward(stream, a);
   plain_attention_forward(stream, a);
 }
 
 void paged_attention_backward(Stream& stream, const PagedAttentionBackward& a) {
-  if (is_for_cudnn(a, AttentionKind::kDense) && segmented_attention_backward(stream, a)) return;
-  refuse_some(a.segments);
   if (is_for_cudnn(a, AttentionKind::kSparse) && sparse_attention_backward(stream, a)) return;
-  if (fits_matrix_attention(a.q_THC.dtype(), a.kv.head_size))
-    return matrix_attention_backward(stream, a);
-  plain_attention_backward(stream, a);
+  widen_keys(stream, a);
+  if (std::byte* const sums = sums_of_coded(a))
+    LS_CUDA(cudaMemsetAsync(sums, 0, static_cast<std::size_t>(bytes_of_sums(a)),
+                            longstride::cuda::cuda_stream(stream).handle()));
+  wide_attention_backward(stream, a);
+  keep_sums(stream, a);
 }
 
 }  // namespace longstride::ops::cuda

@@ -16,7 +16,7 @@ namespace longstride::ops::cuda {
 struct AddCopies {
   const SelectedRanks& ranks;    // built
   const bf16* copies = nullptr;  // gradients, laid out as pages are
-  PagesView to;                  // F32 or BF16, +=
+  PagesView to;                  // F32 or BF16, += (sparse_codes.h: coded)
   float* waiting = nullptr;      // [distinct page][P][2][K][C]; unused if all ranks are in one call
   std::uint64_t rounding = 0;    // the key of stochastic rounding into BF16
 };
