@@ -14,7 +14,8 @@
 namespace longstride::ops {
 
 // wide = the value of every element, or wide += it in F32, rounded to the type of the wide pages.
-// Rows of tokens from `end_token` on become zero (added to: stay as they are).
+// Rows of tokens from `end_token` on become zero (added to: stay as they are). Centred pages are
+// not added.
 struct WidenPages {
   PagesView codes;
   PagesView wide;
@@ -24,8 +25,8 @@ struct WidenPages {
 };
 LS_OP(widen_pages, WidenPages)
 
-// codes = the rows of tokens [first_token, end_token), to nearest. Their pages exist; other rows
-// stay as they are.
+// codes = the rows of tokens [first_token, end_token), to nearest, and the centres of their pages,
+// of which first_token begins one. The pages are centred and exist; other rows stay as they are.
 struct NarrowPages {
   PagesView wide;
   PagesView codes;
@@ -35,7 +36,8 @@ LS_OP(narrow_pages, NarrowPages)
 
 // codes += sums: every row is read, widened and added to in F32, gets a new scale, and is rounded
 // stochastically. The key, the token and the element in its row determine the random bits
-// (tensor/stochastic_round.h). Rows whose sums are all zero keep their bytes. `sums` is F32.
+// (tensor/stochastic_round.h). Rows whose sums are all zero keep their bytes. `sums` is F32, and the
+// pages are not centred.
 struct AddToCodedPages {
   PagesView sums;
   PagesView codes;

@@ -151,14 +151,16 @@ OffloadTimes KvStore::take_times() {
   return times;
 }
 
-PagesView KvStore::view(const TieredPages& pages, std::int64_t layer, DType dtype) const {
+PagesView KvStore::view(const TieredPages& pages, std::int64_t layer, DType dtype,
+                        bool centred) const {
   return {pages.pool().base(),
           pages.table(layer),
           pages.pool().page_bytes(),
           shape_.page_tokens,
           shape_.kv_heads,
           shape_.head_size,
-          dtype};
+          dtype,
+          centred && is_page_code(dtype)};
 }
 
 }  // namespace longstride

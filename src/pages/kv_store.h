@@ -21,13 +21,13 @@ struct KvShape {
   DType dtype = DType::kF32;           // of keys and values
   DType gradient_dtype = DType::kF32;  // of their gradients
   DType wide = dtype;                  // of keys and values as attention reads them
-  std::int64_t page_bytes() const { return bytes_in(dtype); }
+  std::int64_t page_bytes() const { return bytes_in(dtype, true); }
   std::int64_t gradient_page_bytes() const { return bytes_in(gradient_dtype); }
   // Of the copies that attention works on, where pages are coded.
   std::int64_t wide_page_bytes() const { return bytes_in(wide); }
   std::int64_t gradient_sum_bytes() const { return bytes_in(DType::kF32); }
-  std::int64_t bytes_in(DType type) const {
-    return page_bytes_of(type, page_tokens, kv_heads, head_size);
+  std::int64_t bytes_in(DType type, bool centred = false) const {
+    return page_bytes_of(type, page_tokens, kv_heads, head_size, centred);
   }
 };
 
@@ -111,9 +111,9 @@ class KvStore final : public PageStore {
   // The pages of the visit that was entered last.
   PageSet entered() const { return kv_.pages_of(next_kv_ - 1); }
 
-  PagesView kv(std::int64_t layer) const override { return view(kv_, layer, shape_.dtype); }
+  PagesView kv(std::int64_t layer) const override { return view(kv_, layer, shape_.dtype, true); }
   PagesView gradients(std::int64_t layer) const override {
-    return view(gradients_, layer, shape_.gradient_dtype);
+    return view(gradients_, layer, shape_.gradient_dtype, false);
   }
   const PagePool& kv_pool() const { return kv_.pool(); }
   const PagePool& gradient_pool() const { return gradients_.pool(); }
@@ -123,7 +123,7 @@ class KvStore final : public PageStore {
   OffloadTimes take_times();
 
  private:
-  PagesView view(const TieredPages& pages, std::int64_t layer, DType dtype) const;
+  PagesView view(const TieredPages& pages, std::int64_t layer, DType dtype, bool centred) const;
   void enter_visited(const Task& task);
   void leave_visited(const Task& task);
 

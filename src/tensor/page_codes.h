@@ -1,14 +1,17 @@
 // K/V pages and their gradients in 8 bits. A coded page holds the codes of its P tokens, laid out
 // as the elements of a wide page ([P][2][K][C], tensor/pages_view.h) with a byte each, and behind
 // them the scales of its rows, [P][2][K] in BF16: one row is one token's key or value of one KV
-// head.
+// head. A page of keys and values is centred: behind the scales it has its centres, [2][K][C] in
+// BF16, the means of its tokens. Keys have elements that are large in all tokens (a bias does
+// that): the scales of centred rows need not span them.
 //
-// An element is code * scale. Codes are integers from -127 to 127 (kI8), or E4M3 numbers (kF8E4M3:
-// 4 bits of exponent, 3 of mantissa, up to 448, no infinity). The scale is the smallest BF16 that
-// brings the row's largest magnitude into that range. Products of a code and a scale are exact in
-// F32. A page of zero bytes is a page of zeros.
+// An element is code * scale, plus its centre. Codes are integers from -127 to 127 (kI8), or E4M3
+// numbers (kF8E4M3: 4 bits of exponent, 3 of mantissa, up to 448, no infinity). The scale is the
+// smallest BF16 that brings the row's largest magnitude into that range. Products of a code and a
+// scale are exact in F32. A page of zero bytes is a page of zeros.
 //
-// A row with an element that is not finite gets the scale NaN, and is all NaN when read. Rows whose
+// A row with an element that is not finite gets the scale NaN, and is all NaN when read; its other
+// rows are not affected, because a mean that is not finite is no centre. Rows whose
 // largest magnitude is below kLeastRow become zero: the inverse of their scale would overflow. As
 // the scale is rounded up, the largest element may be read as one by 2^-7 larger: infinity, if F32
 // has no such number. So sums that are coded again and again must be rounded stochastically: to
@@ -27,13 +30,22 @@ namespace longstride {
 
 constexpr bool is_page_code(DType t) { return t == DType::kI8 || t == DType::kF8E4M3; }
 
-// Bytes of a page of `tokens` tokens with `kv_heads` heads of `head_size`: of a coded one, or in
-// any other type.
+// Bytes of a page of `tokens` tokens with `kv_heads` heads of `head_size`: of a coded one, centred
+// or not, or in any other type.
 constexpr std::int64_t page_bytes_of(DType t, std::int64_t tokens, std::int64_t kv_heads,
-                                     std::int64_t head_size) {
+                                     std::int64_t head_size, bool centred = false) {
+  constexpr auto kBf16 = static_cast<std::int64_t>(sizeof(bf16));
   const std::int64_t rows = 2 * tokens * kv_heads;
-  return is_page_code(t) ? rows * (head_size + static_cast<std::int64_t>(sizeof(bf16)))
-                         : rows * head_size * size_of(t);
+  if (!is_page_code(t)) return rows * head_size * size_of(t);
+  return rows * (head_size + kBf16) + (centred ? 2 * kv_heads * head_size * kBf16 : 0);
+}
+
+// The centre of elements whose sum over that many tokens is `sum`, added up in F32 in their order.
+// Means that are not finite, or nearly so, give 0.
+constexpr bf16 centre_of(float sum, float tokens) {
+  constexpr float kMost = 0x1p126f;
+  const float mean = sum / tokens;
+  return mean < kMost && mean > -kMost ? to_bf16(mean) : bf16{0};
 }
 
 constexpr float kLeastRow = 0x1p-100f;

@@ -22,6 +22,7 @@ struct PagesView {
   std::int64_t kv_heads = 0;     // K
   std::int64_t head_size = 0;    // C
   DType dtype = DType::kF32;
+  bool centred = false;  // coded pages with centres (tensor/page_codes.h)
 
   std::int64_t row_elements() const { return kv_heads * head_size; }  // of one token's keys
   // Elements from a token's row to the next token's.

@@ -45,22 +45,24 @@ class CodedAttentionCase {
       if (slot < 0) slot = next++;
     const DType kv_code = is_page_code(c.kv_code) ? c.kv_code : DType::kI8,
                 gradient_code = is_page_code(c.gradient_code) ? c.gradient_code : DType::kI8;
-    kv_codes_ = pool(kv_code, 2 * c.pages(), slots_);
+    kv_codes_ = pool(kv_code, 2 * c.pages(), slots_, true);
     gradient_codes_ = pool(gradient_code, 2 * c.pages(), slots_);
     first_kv_ = pool(c.compute, c.pages(), wide_slots_);
     fill(first_kv_, c.pages());
     narrow_pages(stream(), {.wide = first_kv_, .codes = kv_codes_, .end_token = end()});
     PagesView some = pool(DType::kF32, c.pages(), wide_slots_);
     fill(some, c.pages());
-    narrow_pages(stream(), {.wide = some, .codes = gradient_codes_, .end_token = end()});
+    std::vector<std::int32_t> every(static_cast<std::size_t>(c.pages()));
+    std::iota(every.begin(), every.end(), 0);
+    add_to_coded_pages(
+        stream(),
+        {.sums = some, .codes = gradient_codes_, .pages = every, .end_token = end(), .rounding = 7});
     std::vector<std::int32_t> own(static_cast<std::size_t>(c.query_pages));
     std::iota(own.begin(), own.end(), static_cast<std::int32_t>(c.earlier));
     // Own pages are wide, as rounded; without codes, the others too.
-    std::vector<std::int32_t> all(static_cast<std::size_t>(c.pages()));
-    std::iota(all.begin(), all.end(), 0);
     widen_pages(stream(), {.codes = kv_codes_,
                            .wide = first_kv_,
-                           .pages = is_page_code(c.kv_code) ? own : all,
+                           .pages = is_page_code(c.kv_code) ? own : every,
                            .end_token = end()});
   }
 
@@ -155,11 +157,12 @@ class CodedAttentionCase {
     }
     device_.copy_from_host(to, host.data(), std::ssize(host));
   }
-  PagesView pool(DType t, std::int64_t slots, const std::vector<std::int32_t>& table) {
-    const std::int64_t page = page_bytes_of(t, c_.P, c_.K, c_.C);
+  PagesView pool(DType t, std::int64_t slots, const std::vector<std::int32_t>& table,
+                 bool centred = false) {
+    const std::int64_t page = page_bytes_of(t, c_.P, c_.K, c_.C, centred);
     memory_.push_back(device_.allocate(slots * page, "test"));
     device_.zero(memory_.back()->data(), slots * page);
-    return {memory_.back()->data(), table.data(), page, c_.P, c_.K, c_.C, t};
+    return {memory_.back()->data(), table.data(), page, c_.P, c_.K, c_.C, t, centred};
   }
   void fill(const PagesView& wide, std::int64_t pages) {
     fill_bytes(wide.base, wide.dtype, pages * c_.P * wide.token_stride());

@@ -22,6 +22,7 @@ static_assert(nearest_code(DType::kI8, -2.5f) == 0xfe);       // a kernel may ca
 static_assert(nearest_code(DType::kF8E4M3, 448.0f) == 0x7e);  // the largest
 static_assert(page_bytes_of(DType::kI8, 16, 2, 64) == 16 * 2 * 2 * (64 + 2));
 static_assert(page_bytes_of(DType::kF8E4M3, 1, 1, 3) == 2 * 5);
+static_assert(page_bytes_of(DType::kI8, 16, 2, 64, true) == 16 * 2 * 2 * (64 + 2) + 2 * 2 * 64 * 2);
 static_assert(page_bytes_of(DType::kBF16, 16, 2, 64) == 16 * 2 * 2 * 64 * 2);
 
 std::uint32_t bits(float x) { return std::bit_cast<std::uint32_t>(x); }
@@ -50,6 +51,14 @@ int plain_nearest(DType t, double x) {
     if (far < least || (far == least && code % 2 == 0)) best = code;
   }
   return best;
+}
+
+TEST(PageCodes, CentresAreMeansThatAreFinite) {
+  EXPECT_EQ(to_float(centre_of(3.0f, 2.0f)), 1.5f);
+  EXPECT_EQ(to_float(centre_of(1.0f + 0x1p-8f, 1.0f)), 1.0f);  // a tie goes to even
+  EXPECT_EQ(to_float(centre_of(-0x1p127f, 2.0f + 0x1p-20f)), -0x1p126f);
+  for (const float sum : {kNan, kInfinity, -kInfinity, 0x1p126f, -0x1p127f})
+    EXPECT_EQ(centre_of(sum, 1.0f).bits, 0) << sum;
 }
 
 TEST(PageCodes, EveryCodeSurvives) {

@@ -34,6 +34,12 @@ struct Matrix {
 };
 using Node = std::shared_ptr<Matrix>;
 
+// Keys and values in 8 bits, in pages of so many tokens.
+struct PageCodes {
+  DType code;
+  std::int64_t tokens;
+};
+
 class Tape {
  public:
   Node make(std::int64_t r, std::int64_t c) { return std::make_shared<Matrix>(r, c); }
@@ -123,20 +129,36 @@ class Tape {
     return y;
   }
 
-  // Rows of `head_size` as pages in 8 bits hold them; the gradient passes through.
-  Node coded(Node x, std::int64_t head_size, DType code) {
+  // A row per token, as pages in 8 bits hold its heads; the gradient passes through.
+  Node coded(Node x, std::int64_t head_size, const PageCodes& pages) {
     Node y = make(x->rows, x->cols);
-    for (std::size_t row = 0; row < x->value.size(); row += static_cast<std::size_t>(head_size)) {
-      const std::span<const double> from(&x->value[row], static_cast<std::size_t>(head_size));
-      std::uint32_t most = 0;
-      for (const double v : from)
-        most = std::max(most, std::bit_cast<std::uint32_t>(static_cast<float>(std::abs(v))));
-      const bf16 scale = row_scale(code, most);
-      for (std::size_t i = 0; i < from.size(); ++i)
-        y->value[row + i] =
-            static_cast<double>(code_value(code, nearest_code(code, static_cast<float>(from[i]) *
-                                                                        inverse_scale(scale))) *
-                                to_float(scale));
+    const auto C = static_cast<std::size_t>(head_size), columns = static_cast<std::size_t>(x->cols),
+               of_page = columns * static_cast<std::size_t>(pages.tokens);
+    for (std::size_t page = 0; page < x->value.size(); page += of_page) {
+      const std::size_t end = std::min(page + of_page, x->value.size());
+      std::vector<double> centres(columns);
+      for (std::size_t c = 0; c < columns; ++c) {
+        double sum = 0;
+        for (std::size_t i = page + c; i < end; i += columns) sum += x->value[i];
+        centres[c] = static_cast<double>(
+            to_float(to_bf16(static_cast<float>(sum * static_cast<double>(columns) /
+                                                static_cast<double>(end - page)))));
+      }
+      for (std::size_t row = page; row < end; row += C) {
+        const auto off = [&](std::size_t i) {
+          return static_cast<float>(x->value[row + i] - centres[(row + i - page) % columns]);
+        };
+        std::uint32_t most = 0;
+        for (std::size_t i = 0; i < C; ++i)
+          most = std::max(most, std::bit_cast<std::uint32_t>(std::abs(off(i))));
+        const bf16 scale = row_scale(pages.code, most);
+        for (std::size_t i = 0; i < C; ++i)
+          y->value[row + i] =
+              static_cast<double>(
+                  code_value(pages.code, nearest_code(pages.code, off(i) * inverse_scale(scale))) *
+                  to_float(scale)) +
+              centres[(row + i - page) % columns];
+      }
     }
     back_.push_back([=] {
       for (std::size_t i = 0; i < y->value.size(); ++i) x->grad[i] += y->grad[i];
@@ -263,7 +285,8 @@ struct Result {
 inline Result run(const ModelConfig& config, const ParameterSet& weights,
                   const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& targets,
                   const std::vector<std::int64_t>& document_starts, std::int64_t first_position = 0,
-                  const SelectionProblem* selection = nullptr, std::optional<DType> kv_codes = {}) {
+                  const SelectionProblem* selection = nullptr,
+                  const std::optional<PageCodes>& kv_codes = {}) {
   Result result;
   std::map<std::string, Node> p;
   for (std::int64_t i = 0; i < weights.size(); ++i) {

@@ -125,7 +125,8 @@ TEST(StepCodedPages, IsTheModelWithRoundedKeysAndValues) {
     const auto [word, code] =
         seed % 2 == 0 ? std::pair{"int8", DType::kI8} : std::pair{"fp8", DType::kF8E4M3};
     const reference::Result expected = reference::run(c.config, *weights, c.tokens, c.targets,
-                                                      c.document_starts, 0, nullptr, code);
+                                                      c.document_starts, 0, nullptr,
+                                                      reference::PageCodes{code, kPage});
     double furthest = 0;
     const StepOutcome wide = run_step(*device, c, *weights, kChunk, kPage, 1);
     for (std::int64_t p = 0; p < wide.gradients->size(); ++p) {
@@ -153,7 +154,7 @@ TEST(StepCodedPages, PagesTakeAQuarterOfF32AndAScale) {
   };
   const StepMemory wide = plan({}), coded = plan({.kv_gradient_dtype = "fp8", .kv_dtype = "int8"});
   const std::int64_t C = c.config.head_size;
-  EXPECT_EQ(coded.kv_pages * 4 * C, wide.kv_pages * (C + 2));
+  EXPECT_EQ(coded.kv_pages * 4 * C * kPage, wide.kv_pages * (kPage * (C + 2) + 2 * C));
   EXPECT_EQ(coded.kv_gradient_pages * 4 * C, wide.kv_gradient_pages * (C + 2));
   EXPECT_EQ(coded.workspace, wide.workspace);
   EXPECT_GT(coded.wide_pages, 0);

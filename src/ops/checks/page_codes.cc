@@ -17,8 +17,8 @@ void check_coded(const PagesView& codes, const PagesView& wide) {
            codes.page_tokens, codes.kv_heads, codes.head_size, wide.page_tokens, wide.kv_heads,
            wide.head_size);
   for (const PagesView& pages : {codes, wide}) {
-    const std::int64_t least =
-        page_bytes_of(pages.dtype, pages.page_tokens, pages.kv_heads, pages.head_size);
+    const std::int64_t least = page_bytes_of(pages.dtype, pages.page_tokens, pages.kv_heads,
+                                             pages.head_size, pages.centred);
     LS_CHECK(pages.page_bytes >= least && pages.page_bytes % 2 == 0, "{} bytes for a page of {}",
              pages.page_bytes, least);
   }
@@ -33,14 +33,16 @@ void check_exists(const PagesView& codes, const PagesView& wide, std::int64_t pa
 
 void check(const Stream&, const WidenPages& a) {
   check_coded(a.codes, a.wide);
+  LS_CHECK(!a.codes.centred || !a.add, "centred pages are added");
   for (const std::int32_t page : a.pages) check_exists(a.codes, a.wide, page);
 }
 
 void check(const Stream&, const NarrowPages& a) {
   check_coded(a.codes, a.wide);
-  LS_CHECK(a.first_token >= 0 && a.end_token >= a.first_token, "tokens [{}, {})", a.first_token,
-           a.end_token);
   const std::int64_t P = a.codes.page_tokens;
+  LS_CHECK(a.first_token >= 0 && a.end_token >= a.first_token && a.first_token % P == 0,
+           "tokens [{}, {})", a.first_token, a.end_token);
+  LS_CHECK(a.codes.centred, "pages without centres");
   for (std::int64_t page = a.first_token / P; page * P < a.end_token; ++page)
     check_exists(a.codes, a.wide, page);
 }
@@ -48,6 +50,7 @@ void check(const Stream&, const NarrowPages& a) {
 void check(const Stream&, const AddToCodedPages& a) {
   check_coded(a.codes, a.sums);
   LS_CHECK(a.sums.dtype == DType::kF32, "sums are {}", name_of(a.sums.dtype));
+  LS_CHECK(!a.codes.centred, "sums for centred pages");
   for (const std::int32_t page : a.pages) check_exists(a.codes, a.sums, page);
 }
 

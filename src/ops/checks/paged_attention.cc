@@ -28,8 +28,8 @@ void check_queries(const ConstView& q_THC, const PagesView& kv, const VisitsView
 void check_coded(const PagesView& coded, const PagesView& wide, const CodedView& codes,
                  const VisitsView& visits) {
   if (coded.base == nullptr) return;
-  const std::int64_t bytes =
-      page_bytes_of(coded.dtype, coded.page_tokens, coded.kv_heads, coded.head_size);
+  const std::int64_t bytes = page_bytes_of(coded.dtype, coded.page_tokens, coded.kv_heads,
+                                           coded.head_size, coded.centred);
   LS_CHECK(is_page_code(coded.dtype) && coded.page_tokens == wide.page_tokens &&
                coded.kv_heads == wide.kv_heads && coded.head_size == wide.head_size &&
                coded.page_bytes >= bytes,

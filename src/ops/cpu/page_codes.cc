@@ -38,9 +38,10 @@ class RowsOfPage {
   std::uint8_t* codes(std::int64_t row) const {
     return reinterpret_cast<std::uint8_t*>(coded_page_) + row * row_elements();
   }
-  bf16& scale(std::int64_t row) const {
-    const std::int64_t rows = wide_.page_tokens * rows_of_token();
-    return reinterpret_cast<bf16*>(coded_page_ + rows * row_elements())[row];
+  bf16& scale(std::int64_t row) const { return scales()[row]; }
+  // Of a row, in a centred page.
+  bf16* centres(std::int64_t row) const {
+    return scales() + wide_.page_tokens * rows_of_token() + row % rows_of_token() * row_elements();
   }
   View wide(std::int64_t row) const {
     return {
@@ -48,6 +49,10 @@ class RowsOfPage {
   }
 
  private:
+  bf16* scales() const {
+    return reinterpret_cast<bf16*>(coded_page_ +
+                                   wide_.page_tokens * rows_of_token() * row_elements());
+  }
   const PagesView& wide_;
   std::byte *coded_page_, *wide_page_;
 };
@@ -79,9 +84,14 @@ void widen_page(const WidenPages& a, std::int64_t page) {
     const View wide = rows.wide(row);
     const std::uint8_t* codes = rows.codes(row);
     const float scale = to_float(rows.scale(row));
+    // The products are exact, so a fused multiply-add gives the same bits.
     if (a.add) {
       widen(wide, 0, C, x);
       for (std::int64_t i = 0; i < C; ++i) x[i] += code_value(kCode, codes[i]) * scale;
+    } else if (a.codes.centred) {
+      const bf16* centres = rows.centres(row);
+      for (std::int64_t i = 0; i < C; ++i)
+        x[i] = code_value(kCode, codes[i]) * scale + to_float(centres[i]);
     } else {
       for (std::int64_t i = 0; i < C; ++i) x[i] = code_value(kCode, codes[i]) * scale;
     }
@@ -92,14 +102,33 @@ void widen_page(const WidenPages& a, std::int64_t page) {
               (all - filled) * C * size_of(a.wide.dtype), std::byte{0});
 }
 
+// Sets the centres of a page's first rows.
+void set_centres(const RowsOfPage& rows, std::int64_t filled) {
+  const std::int64_t C = rows.row_elements(), per_token = rows.rows_of_token();
+  float x[kMostInRow], sums[kMostInRow];
+  for (std::int64_t first = 0; first < per_token; ++first) {
+    std::fill_n(sums, C, 0.0f);
+    for (std::int64_t row = first; row < filled; row += per_token) {
+      widen(rows.wide(row), 0, C, x);
+      for (std::int64_t i = 0; i < C; ++i) sums[i] += x[i];
+    }
+    bf16* centres = rows.centres(first);
+    for (std::int64_t i = 0; i < C; ++i)
+      centres[i] = centre_of(sums[i], static_cast<float>(filled / per_token));
+  }
+}
+
 template <DType kCode>
 void narrow_page(const NarrowPages& a, std::int64_t page) {
   const RowsOfPage rows(a.codes, a.wide, page);
-  const std::int64_t C = rows.row_elements();
+  const std::int64_t C = rows.row_elements(),
+                     filled = rows_before(rows, a.codes, page, a.end_token);
+  set_centres(rows, filled);
   float x[kMostInRow];
-  for (std::int64_t row = rows_before(rows, a.codes, page, a.first_token);
-       row < rows_before(rows, a.codes, page, a.end_token); ++row) {
+  for (std::int64_t row = 0; row < filled; ++row) {
     widen(rows.wide(row), 0, C, x);
+    const bf16* centres = rows.centres(row);
+    for (std::int64_t i = 0; i < C; ++i) x[i] -= to_float(centres[i]);
     const bf16 scale = scale_of(kCode, x, C);
     const float inverse = inverse_scale(scale);
     std::uint8_t* codes = rows.codes(row);

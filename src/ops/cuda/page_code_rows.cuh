@@ -29,6 +29,15 @@ struct PagePools {
   std::int64_t page_tokens, first_token, end_token;
   unsigned token_rows;  // 2 K
   unsigned head_size;   // C
+  bool centred;
+
+  // Of a coded page.
+  __host__ __device__ std::int64_t rows() const { return page_tokens * token_rows; }
+  // How many tokens of a page are before end_token.
+  __device__ std::int64_t tokens_of(std::int64_t page) const {
+    const std::int64_t before = end_token - page * page_tokens;
+    return before < page_tokens ? before : page_tokens;
+  }
 };
 
 // How a kernel is compiled. kPieces 0: any number of pieces, which are not held.
@@ -91,14 +100,32 @@ class TeamRow {
         C_(pools.head_size) {
     std::byte* const coded = pools.coded + place_.coded_slot * pools.coded_bytes;
     codes = reinterpret_cast<std::uint8_t*>(coded) + std::int64_t{row_} * C_;
-    scale = reinterpret_cast<bf16*>(coded + std::int64_t{rows_} * C_) + row_;
+    bf16* const scales = reinterpret_cast<bf16*>(coded + std::int64_t{rows_} * C_);
+    scale = scales + row_;
+    centres = pools.centred ? scales + rows_ + row_ % pools.token_rows * C_ : nullptr;
     wide = reinterpret_cast<E*>(pools.wide + place_.wide_slot * pools.wide_bytes) +
            std::int64_t{row_} * C_;
   }
 
   std::uint8_t* codes;
   bf16* scale;
+  const bf16* centres;  // null if the page is not centred
   E* wide;
+
+  // x = code * scale, plus the centre of element c + i if there is one. The products are exact, so
+  // a fused multiply-add gives the same bits.
+  __device__ __forceinline__ void widen(const PackedCodes<Form::N>& packed, float scale_of_row,
+                                        unsigned c, float (&x)[Form::N]) const {
+    constexpr int N = Form::N;
+    if (centres == nullptr) {
+#pragma unroll
+      for (int i = 0; i < N; ++i) x[i] = code_value(Form::kCode, packed.get(i)) * scale_of_row;
+    } else {
+      load_floats<N>(centres + c, x);
+#pragma unroll
+      for (int i = 0; i < N; ++i) x[i] += code_value(Form::kCode, packed.get(i)) * scale_of_row;
+    }
+  }
 
   __device__ bool exists() const { return row_ < rows_; }
   // Whether the row's token is in [first_token, end_token).
@@ -179,13 +206,21 @@ __device__ __forceinline__ void store_rounded(const Row& row, const PagePools& p
 
 // ---- on the host
 
+// Whether accesses to N codes, and to N centres, are aligned in every page.
+template <int N>
+bool fits_codes(const PagePools& pools) {
+  constexpr std::int64_t kCentres = 2 * N;
+  return pools.coded_bytes % (pools.centred ? kCentres : N) == 0 &&
+         (!pools.centred || pools.rows() * (pools.head_size + 2) % kCentres == 0);
+}
+
 // Calls launch(a RowForm) for the pools' types and row size.
 template <class E, DType kCode, class F>
 void with_row_form(const PagePools& pools, const F& launch) {
   constexpr int N = vector_width<E>;
   constexpr int kMostLane = 256 / 8;  // elements of a row that a lane holds at most
   const unsigned C = pools.head_size;
-  if (C % N != 0 || C > 256 || !aligned({pools.coded, pools.wide}) || pools.coded_bytes % N != 0 ||
+  if (C % N != 0 || C > 256 || !aligned({pools.coded, pools.wide}) || !fits_codes<N>(pools) ||
       pools.wide_bytes % 16 != 0)
     return launch(RowForm<kCode, E, 1, 32, 0>{});
   if (C <= 64) return launch(RowForm<kCode, E, N, 8, kMostLane / 4 / N>{});
@@ -209,12 +244,13 @@ inline PagePools pools_of(const PagesView& codes, const PagesView& wide, std::in
           first_token,
           end_token,
           static_cast<unsigned>(2 * codes.kv_heads),
-          static_cast<unsigned>(codes.head_size)};
+          static_cast<unsigned>(codes.head_size),
+          codes.centred};
 }
 
 template <class Form>
 dim3 row_grid(const PagePools& pools, std::int64_t pages) {
-  return dim3(grid_size(ceil_div(pools.page_tokens * pools.token_rows, Form::kBlockRows)),
+  return dim3(grid_size(ceil_div(pools.rows(), Form::kBlockRows)),
               static_cast<unsigned>(pages));
 }
 

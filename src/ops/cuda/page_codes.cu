@@ -44,13 +44,35 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int i = 0; i < N; ++i) x[i] += code_value(Form::kCode, codes[j].get(i)) * scale;
     } else {
-#pragma unroll
-      for (int i = 0; i < N; ++i) x[i] = code_value(Form::kCode, codes[j].get(i)) * scale;
+      row.widen(codes[j], scale, c, x);
     }
     store_floats<N>(x, row.wide + c);
   });
 }
 
+// A thread per centre of a page: its column is added up token by token, neighbours together.
+template <class E>
+__global__ void __launch_bounds__(kThreads)
+    centres_kernel(PagePools pools, const PagePlace* places) {
+  const PagePlace place = places[blockIdx.y];
+  const unsigned columns = pools.token_rows * pools.head_size,
+                 column = blockIdx.x * kThreads + threadIdx.x;
+  if (column >= columns) return;
+  const E* const wide =
+      reinterpret_cast<const E*>(pools.wide + place.wide_slot * pools.wide_bytes) + column;
+  const std::int64_t tokens = pools.tokens_of(place.page);
+  float sum = 0.0f;
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    float x[1];
+    load_floats<1>(wide + t * columns, x);
+    sum += x[0];
+  }
+  std::byte* const coded = pools.coded + place.coded_slot * pools.coded_bytes;
+  reinterpret_cast<bf16*>(coded + pools.rows() * pools.head_size)[pools.rows() + column] =
+      centre_of(sum, static_cast<float>(tokens));
+}
+
+// After the centres.
 template <class Form>
 __global__ void __launch_bounds__(kThreads)
     narrow_pages_kernel(PagePools pools, const PagePlace* places) {
@@ -58,10 +80,17 @@ __global__ void __launch_bounds__(kThreads)
   const TeamRow<Form> row(pools, places[blockIdx.y]);
   const bool counts = row.counts(pools);
   float x[Form::kHeld][N];
+  const auto load = [&](int j, unsigned c) {
+    float centres[N];
+    load_floats<N>(row.wide + c, x[j]);
+    load_floats<N>(row.centres + c, centres);
+#pragma unroll
+    for (int i = 0; i < N; ++i) x[j][i] -= centres[i];
+  };
   std::uint32_t most = 0;
   if (counts)
     row.for_pieces([&](int j, unsigned c) {
-      load_floats<N>(row.wide + c, x[j]);
+      load(j, c);
 #pragma unroll
       for (int i = 0; i < N; ++i) most = max(most, magnitude_bits(x[j][i]));
     });
@@ -70,7 +99,7 @@ __global__ void __launch_bounds__(kThreads)
   const bf16 scale = row_scale(Form::kCode, most);
   const float inverse = inverse_scale(scale);
   row.for_pieces([&](int j, unsigned c) {
-    if constexpr (Form::kPieces == 0) load_floats<N>(row.wide + c, x[j]);
+    if constexpr (Form::kPieces == 0) load(j, c);
     PackedCodes<N> codes;
 #pragma unroll
     for (int i = 0; i < N; ++i)
@@ -154,7 +183,13 @@ void narrow_pages(Stream& stream, const NarrowPages& args) {
       [&](std::int64_t i) { return static_cast<std::int32_t>(first + i); },
       [&](const PagePlace* places, std::int64_t n) {
         dispatch_activation(args.wide.dtype, [&](auto type) {
-          with_form<typename decltype(type)::type>(args.codes.dtype, pools, [&](auto form) {
+          using E = typename decltype(type)::type;
+          const dim3 columns(
+              grid_size(ceil_div(std::int64_t{pools.token_rows} * pools.head_size, kThreads)),
+              static_cast<unsigned>(n));
+          centres_kernel<E><<<columns, kThreads, 0, queue.handle()>>>(pools, places);
+          LS_CUDA_LAUNCHED();
+          with_form<E>(args.codes.dtype, pools, [&](auto form) {
             using Form = decltype(form);
             narrow_pages_kernel<Form>
                 <<<row_grid<Form>(pools, n), kThreads, 0, queue.handle()>>>(pools, places);

@@ -25,8 +25,7 @@ __global__ void __launch_bounds__(kThreads)
   row.for_pieces([&](int j, unsigned c) { codes[j] = PackedCodes<N>::load(row.codes + c); });
   row.for_pieces([&](int j, unsigned c) {
     float x[N];
-#pragma unroll
-    for (int i = 0; i < N; ++i) x[i] = code_value(Form::kCode, codes[j].get(i)) * scale;
+    row.widen(codes[j], scale, c, x);
     store_floats<N>(x, row.wide + c);
   });
 }
@@ -122,8 +121,8 @@ void with_held_form(DType code, const PagePools& pools, const F& launch) {
 
 bool fits_sparse_codes(const PagesView& codes) {
   constexpr int N = vector_width<bf16>;
-  return codes.head_size % N == 0 && codes.head_size <= 256 && codes.page_bytes % N == 0 &&
-         aligned({codes.base});
+  return codes.head_size % N == 0 && codes.head_size <= 256 && aligned({codes.base}) &&
+         fits_codes<N>(pools_of(codes, codes, 0, 0));
 }
 
 void gather_codes(longstride::cuda::CudaStream& stream, const PagesView& codes,
