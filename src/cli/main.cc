@@ -96,6 +96,11 @@ void add_kv_option(CLI::App& command, NumericsChoice& choice) {
                   "type of the pages of keys and values: fp8, int8, or auto: that of compute")
       ->check(CLI::IsMember({"auto", "fp8", "int8"}))
       ->capture_default_str();
+  command
+      .add_option("--attention-kv-dtype", choice.layer_kv_dtypes,
+                  "the same of each layer: auto, fp8 or int8, with *24 for 24 layers, separated by "
+                  "commas; repeated if there are fewer")
+      ->delimiter(',');
 }
 
 void add_numerics_options(CLI::App& command, NumericsChoice& choice) {
@@ -103,8 +108,18 @@ void add_numerics_options(CLI::App& command, NumericsChoice& choice) {
   command
       .add_option("--kv-gradient-dtype", choice.kv_gradient_dtype,
                   "type of the gradients of keys and values across chunks; bf16 takes half the "
-                  "memory and is rounded stochastically, fp8 and int8 a quarter")
+                  "memory and is rounded stochastically, fp8 and int8 a quarter; layers with short "
+                  "windows keep bf16 then")
       ->check(CLI::IsMember({"f32", "bf16", "fp8", "int8"}))
+      ->capture_default_str();
+  command
+      .add_option("--attention-kv-gradient-dtype", choice.layer_kv_gradient_dtypes,
+                  "the same of each layer: f32, bf16, fp8 or int8")
+      ->delimiter(',');
+  command
+      .add_option("--hot-pages", choice.hot_pages,
+                  "with gradient pages in 8 bits: pages of a sparse layer that keep theirs in f32")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
       ->capture_default_str();
   add_kv_option(command, choice);
 }

@@ -55,6 +55,9 @@ constexpr std::pair<const char*, const char*> kSettings[] = {
     {"--determinism", "numerics.determinism"},
     {"--kv-gradient-dtype", "numerics.kv_gradient_dtype"},
     {"--kv-dtype", "numerics.kv_dtype"},
+    {"--attention-kv-dtype", "attention.kv_dtype"},
+    {"--attention-kv-gradient-dtype", "attention.kv_gradient_dtype"},
+    {"--hot-pages", "numerics.hot_pages"},
     {"--quantize", "model.quantize"},
     {"--lora", "lora.rank"}};
 
@@ -110,9 +113,11 @@ TrainConfig read_config(const Options& o, const ConfigWords& words) {
   else if (!o.quantize.empty())
     config.model.freeze = {"*_proj.weight"};
   config.numerics = {o.numerics.compute, o.numerics.kv_gradient_dtype, o.numerics.determinism,
-                     o.numerics.kv_dtype};
+                     o.numerics.kv_dtype, o.numerics.hot_pages};
   config.attention = o.sparse;
   config.attention.kind = o.attention;
+  config.attention.kv_dtype = o.numerics.layer_kv_dtypes;
+  config.attention.kv_gradient_dtype = o.numerics.layer_kv_gradient_dtypes;
   return config;
 }
 

@@ -96,8 +96,6 @@ class Device {
   virtual Stream& stream() = 0;
   // Whether activations may be BF16; every device supports F32.
   virtual bool computes_in_bf16() const { return false; }
-  // Whether pages may be coded in 8 bits.
-  virtual bool codes_pages() const { return true; }
   // Throws Error, with the bytes requested and free, if the device has too little memory.
   virtual std::unique_ptr<Memory> allocate(std::int64_t bytes, const std::string& what) = 0;
   // Host memory for fast copies to and from the device. The caller accesses it in `unit`s, each

@@ -2,6 +2,7 @@
 #include "model/layer_attention.h"
 #include "model/layer_inputs.h"
 #include "model/layer_outputs.h"
+#include "model/page_selector.h"
 #include "ops/paged_attention.h"
 #include "ops/rope.h"
 #include "ops/swiglu.h"
@@ -88,6 +89,8 @@ Lease attention_backward(const LayerPass& pass, const LayerParameters& g,
   Lease dq_heads;
   if (shared) dq_heads = ctx.take("dq of heads", {a.tokens, a.query_heads, C});
   const Lease scratch = attention_scratch(pass);
+  // Hot pages are those of all chunks.
+  if (pass.task.sparse) pass.selector->settle_all(pass.pages);
   const VisitsView visits = visits_of(pass);
   for_segments(pass.pages, pass.task, [&](std::span<const KeySegment> segments) {
     ops::paged_attention_backward(ctx.stream(),

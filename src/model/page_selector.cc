@@ -143,6 +143,10 @@ void PageSelector::settle(const Task& task, PageStore& pages) {
       settle(pending, pages);
 }
 
+void PageSelector::settle_all(PageStore& pages) {
+  for (Pending& pending : pending_) settle(pending, pages);
+}
+
 void PageSelector::settle(Pending& pending, PageStore& pages) {
   if (!std::exchange(pending.active, false)) return;
   device_.wait_for(pending.fence);

@@ -35,6 +35,8 @@ class PageSelector {
   // Waits for the result of that, and tells `pages` which they are. Nothing to do if it has been
   // done.
   void settle(const Task& task, PageStore& pages);
+  // The same for all choices so far.
+  void settle_all(PageStore& pages);
   // The visit lists of a task of a sparse layer, once its pages are selected. Valid until the next
   // call.
   VisitsView visits(const Task& task);

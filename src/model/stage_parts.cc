@@ -55,6 +55,8 @@ StageParts stage_parts(const ModelConfig& config, const std::vector<ParameterSpe
   parts.config.windows = part(config.windows, first, end);
   parts.config.local_layers = part(config.local_layers, first, end);
   parts.numerics.sparse.budgets = part(numerics.sparse.budgets, first, end);
+  if (!numerics.layer_pages.empty())
+    parts.numerics.set_pages(part(numerics.layer_pages, first, end));
   const bool cut = end - first < config.layers;
   std::vector<ParameterSpec> copies;
   for (std::size_t i = 0; i < parameters.size(); ++i) {

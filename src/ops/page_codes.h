@@ -36,8 +36,8 @@ LS_OP(narrow_pages, NarrowPages)
 
 // codes += sums: every row is read, widened and added to in F32, gets a new scale, and is rounded
 // stochastically. The key, the token and the element in its row determine the random bits
-// (tensor/stochastic_round.h). Rows whose sums are all zero keep their bytes. `sums` is F32, and the
-// pages are not centred.
+// (tensor/stochastic_round.h). Rows whose sums are all zero keep their bytes. `sums` is F32, and
+// the pages are not centred.
 struct AddToCodedPages {
   PagesView sums;
   PagesView codes;

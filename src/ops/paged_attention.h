@@ -13,7 +13,7 @@
 // Coded pages (`codes`) are read from there, and their gradients added there as add_to_coded_pages
 // does (ops/page_codes.h), once per call; `kv` and `kv_gradient` have space for wide copies of them
 // in consecutive slots, whose content is undefined before and after. So a backend may leave these
-// copies out.
+// copies out. Other pages' gradients are added to `kv_gradient` as ever.
 #pragma once
 
 #include "ops/dispatch.h"

@@ -8,55 +8,20 @@
 #include <vector>
 
 #include "offload/offload_times.h"
+#include "pages/kv_shape.h"
 #include "pages/page_store.h"
 #include "pages/tiered_pages.h"
 #include "schedule/step_schedule.h"
-#include "tensor/page_codes.h"
 #include "tensor/pages_view.h"
 
 namespace longstride {
-
-struct KvShape {
-  std::int64_t layers = 0, kv_heads = 0, head_size = 0, page_tokens = 0;
-  DType dtype = DType::kF32;           // of keys and values
-  DType gradient_dtype = DType::kF32;  // of their gradients
-  DType wide = dtype;                  // of keys and values as attention reads them
-  std::int64_t page_bytes() const { return bytes_in(dtype, true); }
-  std::int64_t gradient_page_bytes() const { return bytes_in(gradient_dtype); }
-  // Of the copies that attention works on, where pages are coded.
-  std::int64_t wide_page_bytes() const { return bytes_in(wide); }
-  std::int64_t gradient_sum_bytes() const { return bytes_in(DType::kF32); }
-  std::int64_t bytes_in(DType type, bool centred = false) const {
-    return page_bytes_of(type, page_tokens, kv_heads, head_size, centred);
-  }
-};
-
-// Wide copies of coded pages on the device (attention/coded_pages.h); none of a kind that is not
-// coded.
-struct WideCapacity {
-  std::int64_t kv_pages = 0, gradient_pages = 0;
-  bool any() const { return kv_pages + gradient_pages > 0; }
-  std::int64_t bytes(const KvShape& shape) const {
-    return kv_pages * shape.wide_page_bytes() + gradient_pages * shape.gradient_sum_bytes();
-  }
-  bool operator==(const WideCapacity&) const = default;
-};
-
-// For sequences of up to `logical_pages` pages.
-struct KvCapacity {
-  std::int64_t logical_pages = 0;
-  std::int64_t pages_per_group = 1;               // pages that move together; any number
-  std::int64_t kv_pages = 0, gradient_pages = 0;  // on the device
-  OffloadCapacity kv_offload = {}, gradient_offload = {};
-  bool operator==(const KvCapacity&) const = default;
-};
 
 // The late accesses of a step: those of sparse tasks, by chunk and layer. Selecting the pages of
 // one resolves all of them.
 class LateAccesses {
  public:
   struct Access {
-    std::int64_t number = 0;
+    std::int64_t number = 0;  // in the layer's pool
     bool gradients = false;
   };
   explicit LateAccesses(std::int64_t layers) : layers_(layers) {}
@@ -78,14 +43,13 @@ class LateAccesses {
   std::vector<Entry> entries_;
 };
 
-// The accesses of a step: one per task for all its visited pages, or one per segment. Those of
-// sparse tasks are late.
+// The accesses of a step by pool, with the layers of each numbered from 0: one per task for all its
+// visited pages, or one per segment. Those of sparse tasks are late.
 struct KvAccesses {
-  AccessList kv, gradients;
+  std::vector<AccessList> kv, gradients;
   LateAccesses late;
 };
-KvAccesses list_accesses(const StepSchedule& schedule, std::int64_t layers,
-                         std::int64_t page_tokens, bool in_segments);
+KvAccesses list_accesses(const StepSchedule& schedule, const KvShape& shape, bool in_segments);
 
 class KvStore final : public PageStore {
  public:
@@ -108,32 +72,64 @@ class KvStore final : public PageStore {
   void finish();
 
   const KvShape& shape() const { return shape_; }
-  // The pages of the visit that was entered last.
-  PageSet entered() const { return kv_.pages_of(next_kv_ - 1); }
-
-  PagesView kv(std::int64_t layer) const override { return view(kv_, layer, shape_.dtype, true); }
-  PagesView gradients(std::int64_t layer) const override {
-    return view(gradients_, layer, shape_.gradient_dtype, false);
+  // The pages of the visit of this layer's that was entered last.
+  PageSet entered(std::int64_t layer) const {
+    const Pool& pool = kv_.pool(layer);
+    return pool.pages->pages_of(pool.next - 1);
   }
-  const PagePool& kv_pool() const { return kv_.pool(); }
-  const PagePool& gradient_pool() const { return gradients_.pool(); }
+
+  PagesView kv(std::int64_t layer) const override { return view(kv_, layer, false); }
+  PagesView gradients(std::int64_t layer) const override { return view(gradients_, layer, true); }
+  const PagePool& kv_pool(std::int64_t layer = 0) const { return kv_.pool(layer).pages->pool(); }
+  const PagePool& gradient_pool(std::int64_t layer = 0) const {
+    return gradients_.pool(layer).pages->pool();
+  }
+  // Pages of all pools at their fullest.
+  std::int64_t peak_kv_pages() const { return kv_.peak(); }
+  std::int64_t peak_gradient_pages() const { return gradients_.peak(); }
   // Bytes moved since construction.
   MovedBytes moved() const;
   // Times since the last call; complete after finish().
   OffloadTimes take_times();
 
  private:
-  PagesView view(const TieredPages& pages, std::int64_t layer, DType dtype, bool centred) const;
+  struct Pool {
+    std::unique_ptr<TieredPages> pages;
+    std::int64_t next = 0;  // the next access to begin
+  };
+  // All pools of one kind.
+  struct Pools {
+    std::vector<Pool> all;
+    std::vector<LayerPlace> places;  // by layer
+
+    const LayerPlace& place(std::int64_t layer) const {
+      return places.at(static_cast<std::size_t>(layer));
+    }
+    const Pool& pool(std::int64_t layer) const {
+      return all[static_cast<std::size_t>(place(layer).pool)];
+    }
+    Pool& pool(std::int64_t layer) { return all[static_cast<std::size_t>(place(layer).pool)]; }
+    std::int64_t index(std::int64_t layer) const { return place(layer).index; }
+    std::int64_t peak() const;
+    void begin(std::vector<AccessList> accesses);
+    void enter_next(std::int64_t layer);
+    void leave_last(std::int64_t layer);
+    void release(std::int64_t layer, PageRun run);
+  };
+  static Pools make_pools(Device& device, Mover* mover, const KvShape& shape,
+                          const KvCapacity& capacity, bool gradients);
+  template <class F>
+  void for_pools(const F& f) const;
+  PagesView view(const Pools& pools, std::int64_t layer, bool gradients) const;
   void enter_visited(const Task& task);
   void leave_visited(const Task& task);
 
   KvShape shape_;
   std::unique_ptr<Mover> mover_;  // null if nothing is offloaded
-  TieredPages kv_, gradients_;
+  Pools kv_, gradients_;
   LateAccesses late_;
-  std::int64_t next_kv_ = 0, next_gradient_ = 0;  // the next accesses to begin
-  std::int64_t appended_ = -1;                    // the access to a task's own pages
-  DiskTimes disk_taken_;                          // at the last take_times
+  std::int64_t appended_ = -1;  // the access to a task's own pages
+  DiskTimes disk_taken_;        // at the last take_times
 };
 
 }  // namespace longstride

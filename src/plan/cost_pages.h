@@ -27,7 +27,7 @@ struct TaskMoves {
   bool any() const { return in + out > 0; }
 };
 
-// One kind of pages: keys and values, or their gradients. In pages.
+// One pool of pages. In pages.
 struct PageRoom {
   double here = 0;    // room on the device
   double most = 0;    // that exist at once
@@ -46,8 +46,8 @@ struct PageRoom {
 // For one sequence of one document. The arguments outlive it.
 class PageMoves {
  public:
-  PageMoves(const ModelConfig& config, const NumericsRecord& numerics, const StepPlan& plan,
-            const SequenceLayout& layout, const StepSchedule& schedule);
+  PageMoves(const ModelConfig& config, const StepPlan& plan, const SequenceLayout& layout,
+            const StepSchedule& schedule);
 
   // All tasks, in the order of the schedule.
   TaskMoves next(const Task& task, EpisodeKind episode);
@@ -55,22 +55,36 @@ class PageMoves {
   double overlap() const;
 
  private:
-  void find_largest_access(const StepSchedule& schedule, std::int64_t pages_per_group);
-  void append(double own, TaskMoves& moves);
-  void visit_kv(const Task& task, bool first_pass, TaskMoves& moves) const;
-  void visit_gradients(const Task& task, TaskMoves& moves) const;
-  void fetch_own(const Task& task, TaskMoves& moves) const;
+  struct Pool : PageRoom {
+    double layers = 0;
+    std::vector<double> hot;  // by chunk: pages of its layers that the chunk's tasks access
+    // Of keys and values.
+    double existing = 0;
+    double cold_per_chunk = 0, cold_evicted = 0;  // pages accessed once more only
+  };
+  // Pools of one kind, and which of them is a layer's.
+  struct Pools {
+    std::vector<Pool> all;
+    std::vector<std::size_t> of_layer;
+    Pool& of(const Task& task) { return all[of_layer[static_cast<std::size_t>(task.layer)]]; }
+    const Pool& of(const Task& task) const {
+      return all[of_layer[static_cast<std::size_t>(task.layer)]];
+    }
+  };
+  Pools make_pools(const std::vector<PoolCapacity>& pools, const KvCapacity& capacity) const;
+  void find_largest_accesses(const StepSchedule& schedule, std::int64_t pages_per_group);
+  static void append(Pool& pool, double own, TaskMoves& moves);
+  void visit_kv(const Pool& pool, const Task& task, bool first_pass, TaskMoves& moves) const;
+  void visit_gradients(const Pool& pool, const Task& task, TaskMoves& moves) const;
+  void fetch_own(const Pool& pool, const Task& task, TaskMoves& moves) const;
   bool is_dense(std::int64_t layer) const;
   double own(const Task& task) const;
 
   const ModelConfig& config_;
   const SparseLayers& sparse_;
   const SequenceLayout& layout_;
-  PageRoom kv_, gradients_;
+  Pools kv_, gradients_;
   bool moves_ = false;
-  double existing_ = 0;      // pages of keys and values
-  std::vector<double> hot_;  // by chunk: pages of all layers that its tasks access
-  double cold_per_chunk_ = 0, cold_evicted_ = 0;  // pages accessed once more only
 };
 
 }  // namespace longstride

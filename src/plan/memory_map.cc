@@ -24,14 +24,14 @@ TaskTimes times_of(const StepSchedule& schedule, const std::vector<double>& seco
   return times;
 }
 
-// Bytes of the most pages that exist at once, wherever they are; `here` are those of `capacity`
-// pages.
-std::int64_t bytes_of_most(std::int64_t here, std::int64_t capacity, std::int64_t most) {
-  return capacity == 0 ? 0 : here / capacity * most;
+// Bytes of the most pages that exist at once, wherever they are.
+std::int64_t bytes_of_most(const std::vector<PoolCapacity>& pools) {
+  std::int64_t bytes = 0;
+  for (const PoolCapacity& pool : pools) bytes += pool.most * pool.page_bytes;
+  return bytes;
 }
 
-void add_tenants(MemoryMap& map, const StepPlan& plan, const StepSchedule& schedule,
-                 const MemoryMapInput& input) {
+void add_tenants(MemoryMap& map, const StepPlan& plan, const MemoryMapInput& input) {
   const auto add = [&](const std::string& name, MapPart part, std::int64_t bytes,
                        std::int64_t wanted) {
     if (bytes == 0) return;
@@ -42,10 +42,9 @@ void add_tenants(MemoryMap& map, const StepPlan& plan, const StepSchedule& sched
   for (const NamedBytes& fixed : input.device)
     add(fixed.name, MapPart::kFixed, fixed.bytes, fixed.bytes);
   const StepMemory& m = plan.memory;
-  add("KV pages", MapPart::kKvPages, m.kv_pages,
-      bytes_of_most(m.kv_pages, plan.pages.kv_pages, schedule.peak_kv_pages));
+  add("KV pages", MapPart::kKvPages, m.kv_pages, bytes_of_most(plan.pages.kv));
   add("KV gradient pages", MapPart::kKvGradients, m.kv_gradient_pages,
-      bytes_of_most(m.kv_gradient_pages, plan.pages.gradient_pages, schedule.peak_gradient_pages));
+      bytes_of_most(plan.pages.gradients));
   add("page summaries", MapPart::kSummaries, m.summaries, m.summaries);
   add("wide pages", MapPart::kSummaries, m.wide_pages, m.wide_pages);
   add("rotary frequencies", MapPart::kFixed, m.rope, m.rope);
@@ -122,7 +121,7 @@ MemoryMap make_memory_map(const StepPlan& plan, const MemoryMapInput& input) {
   map.end = times.end();
   map.in_seconds = !input.task_seconds.empty();
   add_phases(map, times);
-  add_tenants(map, plan, schedule, input);
+  add_tenants(map, plan, input);
   map.available = input.available;
   map.shown = shown_bytes(map.used(), map.available);
   add_pages(map, plan, times, input);

@@ -1,78 +1,73 @@
 // Pages in the map: how many exist at any time, and on which tier they are.
+#include <algorithm>
+#include <map>
 #include <string>
 
 #include "plan/memory_map_parts.h"
+#include "schedule/page_counter.h"
 
 namespace longstride {
 namespace {
 
-// Pages of all layers that exist, of one kind.
-struct PageCount {
-  std::int64_t now = 0;
-  std::vector<MapLevel> levels = {{0.0, 0}};
-  void add(double when, std::int64_t pages) {
-    now += pages;
-    levels.push_back({when, now});
+// Where the pages of one kind are: the device first, then host memory, then the disk.
+class PageTiers {
+ public:
+  PageTiers(const std::vector<PoolCapacity>& pools, std::int64_t pages_per_group)
+      : pools_(pools), pages_per_group_(pages_per_group), now_(pools.size()) {
+    for (std::size_t p = 0; p < pools.size(); ++p)
+      for (const std::int64_t layer : pools[p].layers) pool_of_[layer] = p;
   }
-};
 
-struct PageCounts {
-  PageCount kv, gradients;
-};
-
-// A chunk's pages exist from its forward pass to its backward pass; a gradient page from its first
-// access on, as in step_schedule.cc.
-PageCounts count_pages(const TaskTimes& times, std::int64_t layers, std::int64_t pages) {
-  PageCounts counts;
-  std::vector<std::int64_t> first_accessed(static_cast<std::size_t>(layers), pages);
-  times.for_tasks([&](const Task& task, double begin, double end) {
-    if (task.append) counts.kv.add(begin, task.appended.size());
-    if (task.kind == TaskKind::kRelease) counts.kv.add(end, -task.freed.size());
-    if (task.kind != TaskKind::kLayerBackward) return;
-    std::int64_t& first = first_accessed[static_cast<std::size_t>(task.layer)];
-    first = std::min(first, task.freed.end);
-    if (const std::int64_t accessed = task.visited.hull().begin; accessed < first) {
-      counts.gradients.add(begin, first - accessed);
-      first = accessed;
+  void add(double when, std::int64_t layer, std::int64_t pages) {
+    if (pages == 0) return;
+    now_[pool_of_.at(layer)] += pages;
+    std::int64_t device = 0, host = 0, disk = 0;
+    for (std::size_t p = 0; p < pools_.size(); ++p) {
+      const std::int64_t here = std::min(now_[p], pools_[p].pages),
+                         excess = (now_[p] - here) * pools_[p].page_bytes,
+                         in_host = std::min(excess, host_bytes(pools_[p]));
+      device += here * pools_[p].page_bytes;
+      host += in_host;
+      disk += std::min(excess - in_host, disk_bytes(pools_[p]));
     }
-    counts.kv.add(end, -task.freed.size());
-    counts.gradients.add(end, -task.freed.size());
-  });
-  return counts;
-}
+    device_.push_back({when, device});
+    host_.push_back({when, host});
+    disk_.push_back({when, disk});
+  }
 
-// Where the pages of one kind go: the device first, then host memory, then the disk.
-struct Tiers {
-  std::string name;
-  MapPart part;
-  std::int64_t page_bytes = 0, device_pages = 0, group_bytes = 0;
-  const OffloadCapacity& offload;
+  void finish(MemoryMap& map, const std::string& name, MapPart part) const {
+    std::int64_t host = 0, disk = 0, buffers = 0;
+    for (const PoolCapacity& pool : pools_) {
+      host += host_bytes(pool);
+      disk += disk_bytes(pool);
+      if (pool.offload.disk_records > 0) buffers += pool.offload.disk_buffers * group_bytes(pool);
+    }
+    if (const MapTenant* tenant = find_tenant(map, part))
+      map.fills.push_back({part, tenant->address, simplified(device_, map.end)});
+    if (host > 0) map.host.push_back({name, part, host, simplified(host_, map.end)});
+    if (disk > 0) map.disk.push_back({name, part, disk, simplified(disk_, map.end)});
+    if (buffers > 0)
+      map.host.push_back(
+          {"disk buffers of " + name, MapPart::kDiskBuffers, buffers, {{0.0, buffers}}});
+  }
+
+ private:
+  std::int64_t group_bytes(const PoolCapacity& pool) const {
+    return pages_per_group_ * pool.page_bytes;
+  }
+  std::int64_t host_bytes(const PoolCapacity& pool) const {
+    return pool.offload.host_records * group_bytes(pool);
+  }
+  std::int64_t disk_bytes(const PoolCapacity& pool) const {
+    return pool.offload.disk_records * group_bytes(pool);
+  }
+
+  const std::vector<PoolCapacity>& pools_;
+  std::int64_t pages_per_group_;
+  std::map<std::int64_t, std::size_t> pool_of_;  // by layer
+  std::vector<std::int64_t> now_;                // pages that exist, by pool
+  std::vector<MapLevel> device_ = {{0.0, 0}}, host_ = {{0.0, 0}}, disk_ = {{0.0, 0}};
 };
-
-void add_tiers(MemoryMap& map, const PageCount& count, const Tiers& tiers) {
-  const std::int64_t host_bytes = tiers.offload.host_records * tiers.group_bytes,
-                     disk_bytes = tiers.offload.disk_records * tiers.group_bytes;
-  std::vector<MapLevel> device, host, disk;
-  for (const MapLevel& level : count.levels) {
-    const std::int64_t here = std::min(level.bytes, tiers.device_pages),
-                       excess = (level.bytes - here) * tiers.page_bytes,
-                       in_host = std::min(excess, host_bytes);
-    device.push_back({level.begin, here * tiers.page_bytes});
-    host.push_back({level.begin, in_host});
-    disk.push_back({level.begin, std::min(excess - in_host, disk_bytes)});
-  }
-  if (const MapTenant* pool = find_tenant(map, tiers.part))
-    map.fills.push_back({tiers.part, pool->address, simplified(device, map.end)});
-  if (host_bytes > 0)
-    map.host.push_back({tiers.name, tiers.part, host_bytes, simplified(host, map.end)});
-  if (disk_bytes > 0)
-    map.disk.push_back({tiers.name, tiers.part, disk_bytes, simplified(disk, map.end)});
-  if (disk_bytes > 0) {
-    const std::int64_t buffers = tiers.offload.disk_buffers * tiers.group_bytes;
-    map.host.push_back(
-        {"disk buffers of " + tiers.name, MapPart::kDiskBuffers, buffers, {{0.0, buffers}}});
-  }
-}
 
 }  // namespace
 
@@ -86,18 +81,18 @@ void add_pages(MemoryMap& map, const StepPlan& plan, const TaskTimes& times,
   fixed(map.host, input.host);
   fixed(map.disk, input.disk);
   const KvCapacity& pages = plan.pages;
-  const auto page_bytes = [](std::int64_t bytes, std::int64_t count) {
-    return count == 0 ? 0 : bytes / count;
-  };
-  const std::int64_t kv = page_bytes(plan.memory.kv_pages, pages.kv_pages),
-                     gradient = page_bytes(plan.memory.kv_gradient_pages, pages.gradient_pages);
-  const PageCounts counts = count_pages(times, map.layers, plan.layout().pages());
-  add_tiers(map, counts.kv,
-            {"KV pages", MapPart::kKvPages, kv, pages.kv_pages, pages.pages_per_group * kv,
-             pages.kv_offload});
-  add_tiers(map, counts.gradients,
-            {"KV gradient pages", MapPart::kKvGradients, gradient, pages.gradient_pages,
-             pages.pages_per_group * gradient, pages.gradient_offload});
+  PageTiers kv(pages.kv, pages.pages_per_group), gradients(pages.gradients, pages.pages_per_group);
+  PageCounter counter(map.layers, plan.layout().pages());
+  times.for_tasks([&](const Task& task, double begin, double end) {
+    if (task.layer < 0) return;
+    const PageCounts made = counter.created(task), freed = PageCounter::freed(task);
+    kv.add(begin, task.layer, made.kv);
+    gradients.add(begin, task.layer, made.gradients);
+    kv.add(end, task.layer, -freed.kv);
+    gradients.add(end, task.layer, -freed.gradients);
+  });
+  kv.finish(map, "KV pages", MapPart::kKvPages);
+  gradients.finish(map, "KV gradient pages", MapPart::kKvGradients);
 }
 
 }  // namespace longstride

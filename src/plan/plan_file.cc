@@ -11,6 +11,17 @@ namespace {
 
 constexpr std::string_view kBegin = R"({"made_by":"longstride plan")";
 
+// One word for all layers, or one per layer.
+OrderedJson page_words(const ModelConfig& c, const NumericsRecord& r, bool gradients) {
+  const auto word = [&](std::int64_t layer) {
+    return word_of_pages(r.pages_of(layer).of(gradients));
+  };
+  if (r.layer_pages.empty()) return word(0);
+  OrderedJson words = OrderedJson::array();
+  for (std::int64_t layer = 0; layer < c.layers; ++layer) words.push_back(word(layer));
+  return words;
+}
+
 // Everything outside of the plan that decides the sizes in it.
 OrderedJson shapes_of(const ModelConfig& c, const NumericsRecord& r, std::int64_t tokens) {
   return {{"context", tokens},
@@ -29,8 +40,9 @@ OrderedJson shapes_of(const ModelConfig& c, const NumericsRecord& r, std::int64_
           {"windows", c.windows},
           {"sparse", to_json(r.sparse)},
           {"compute", word_of(r.compute)},
-          {"kv_dtype", word_of_pages(r.kv_codes.value_or(r.compute))},
-          {"kv_gradient_dtype", word_of_pages(r.kv_gradient_dtype)},
+          {"kv_dtype", page_words(c, r, false)},
+          {"kv_gradient_dtype", page_words(c, r, true)},
+          {"hot_pages", r.hot_pages},
           {"exact", r.exact()},
           {"head_block_rows", r.head_block_rows}};
 }

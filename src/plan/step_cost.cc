@@ -70,7 +70,7 @@ class Prediction {
         layout_(plan.layout()),
         schedule_(make_step_schedule(layout_, plan.schedule)),
         counter_(config, numerics, layout_, plan.trained, plan.schedule.stage.heads),
-        pages_(config, numerics, plan, layout_, schedule_),
+        pages_(config, plan, layout_, schedule_),
         sizes_(config, numerics.compute, plan.schedule.stage.heads),
         on_disk_(disk_share(plan)) {}
 

@@ -112,7 +112,9 @@ KvShape kv_shape(const ModelConfig& config, const NumericsRecord& numerics,
           .page_tokens = numerics.page_tokens,
           .dtype = numerics.kv_codes.value_or(numerics.compute),
           .gradient_dtype = numerics.kv_gradient_dtype,
-          .wide = numerics.compute};
+          .wide = numerics.compute,
+          .by_layer = numerics.layer_pages,
+          .hot_pages = numerics.hot_pages};
 }
 
 std::int64_t kv_bytes_needed(const ModelConfig& config, const NumericsRecord& numerics,
@@ -121,10 +123,10 @@ std::int64_t kv_bytes_needed(const ModelConfig& config, const NumericsRecord& nu
   layout.validate();
   const KvShape shape = kv_shape(config, numerics, heads);
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 4;
-  const double bytes = static_cast<double>(layout.pages()) * static_cast<double>(config.layers) *
-                       static_cast<double>(shape.page_bytes());
-  return bytes < static_cast<double>(kMost) ? layout.pages() * config.layers * shape.page_bytes()
-                                            : kMost;
+  std::int64_t of_page = 0;  // and of all layers
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) of_page += shape.page_bytes(layer);
+  const double bytes = static_cast<double>(layout.pages()) * static_cast<double>(of_page);
+  return bytes < static_cast<double>(kMost) ? layout.pages() * of_page : kMost;
 }
 
 RetainedLayout StepPlan::retained(const ModelConfig& config, DType compute) const {

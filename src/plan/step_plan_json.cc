@@ -91,11 +91,18 @@ void offload_fields(Capacity& c, const F& f) {
 }
 
 template <class Capacity, class F>
-void page_fields(Capacity& c, const F& f) {
-  f("logical_pages", c.logical_pages);
-  f("pages_per_group", c.pages_per_group);
+void pool_fields(Capacity& c, const F& f) {
+  f("layers", c.layers);
+  f("page_bytes", c.page_bytes);
+  f("most", c.most);
+  f("pages", c.pages);
+}
+
+template <class Capacity, class F>
+void wide_fields(Capacity& c, const F& f) {
   f("kv_pages", c.kv_pages);
   f("gradient_pages", c.gradient_pages);
+  f("hot_pages", c.hot_pages);
 }
 
 auto writing(OrderedJson& json) {
@@ -117,6 +124,25 @@ OffloadCapacity offload_from(const Json& json) {
   offload_fields(capacity, reading(json));
   capacity.disk_directory = json.at("disk_directory").get<std::string>();
   return capacity;
+}
+
+OrderedJson pools_to_json(const std::vector<PoolCapacity>& pools) {
+  OrderedJson all = OrderedJson::array();
+  for (const PoolCapacity& pool : pools) {
+    OrderedJson& json = all.emplace_back();
+    pool_fields(pool, writing(json));
+    json["offload"] = offload_to_json(pool.offload);
+  }
+  return all;
+}
+
+std::vector<PoolCapacity> pools_from(const Json& json) {
+  std::vector<PoolCapacity> pools;
+  for (const Json& pool : json) {
+    pool_fields(pools.emplace_back(), reading(pool));
+    pools.back().offload = offload_from(pool.at("offload"));
+  }
+  return pools;
 }
 
 OrderedJson schedule_to_json(const ScheduleOptions& s) {
@@ -218,15 +244,16 @@ OrderedJson to_json(const StepPlan& plan) {
   OrderedJson episodes = OrderedJson::array(), activations = OrderedJson::array(), pages, memory;
   for (const auto& [shape, placed] : plan.episodes)
     episodes.push_back(episode_to_json(shape, placed));
-  page_fields(plan.pages, writing(pages));
-  pages["kv_offload"] = offload_to_json(plan.pages.kv_offload);
-  pages["gradient_offload"] = offload_to_json(plan.pages.gradient_offload);
+  pages["logical_pages"] = plan.pages.logical_pages;
+  pages["pages_per_group"] = plan.pages.pages_per_group;
+  pages["kv"] = pools_to_json(plan.pages.kv);
+  pages["gradients"] = pools_to_json(plan.pages.gradients);
   for (const OffloadCapacity& kind : plan.activations) activations.push_back(offload_to_json(kind));
   memory_fields(plan.memory, writing(memory));
-  if (plan.wide_pages.any())
-    pages["wide"] = {{"kv_pages", plan.wide_pages.kv_pages},
-                     {"gradient_pages", plan.wide_pages.gradient_pages},
-                     {"bytes", plan.memory.wide_pages}};
+  if (plan.wide_pages.any()) {
+    wide_fields(plan.wide_pages, writing(pages["wide"]));
+    pages["wide"]["bytes"] = plan.memory.wide_pages;
+  }
   return {{"max_tokens", plan.max_tokens},
           {"chunk_tokens", plan.chunk_tokens},
           {"page_tokens", plan.page_tokens},
@@ -251,16 +278,16 @@ StepPlan step_plan_from_json(const Json& json, const std::string& where) {
     json.at("page_tokens").get_to(plan.page_tokens);
     plan.schedule = schedule_from(json.at("schedule"));
     const Json& pages = json.at("pages");
-    page_fields(plan.pages, reading(pages));
-    plan.pages.kv_offload = offload_from(pages.at("kv_offload"));
-    plan.pages.gradient_offload = offload_from(pages.at("gradient_offload"));
+    pages.at("logical_pages").get_to(plan.pages.logical_pages);
+    pages.at("pages_per_group").get_to(plan.pages.pages_per_group);
+    plan.pages.kv = pools_from(pages.at("kv"));
+    plan.pages.gradients = pools_from(pages.at("gradients"));
     for (std::size_t k = 0; k < plan.activations.size(); ++k)
       plan.activations[k] = offload_from(json.at("activations").at(k));
     memory_fields(plan.memory, reading(json.at("memory")));
     if (pages.contains("wide")) {
       const Json& wide = pages.at("wide");
-      wide.at("kv_pages").get_to(plan.wide_pages.kv_pages);
-      wide.at("gradient_pages").get_to(plan.wide_pages.gradient_pages);
+      wide_fields(plan.wide_pages, reading(wide));
       wide.at("bytes").get_to(plan.memory.wide_pages);
     }
     json.at("trained_layers").get_to(plan.trained.layers);

@@ -62,11 +62,13 @@ TaskCounter::TaskCounter(const ModelConfig& config, const NumericsRecord& numeri
       K_(real(config.kv_heads * config.head_size)),
       F_(real(config.ffn_size)),
       V_(real(config.vocabulary)),
-      bytes_(real(size_of(numerics.compute))),
-      // Attention adds to sums in fp32 where pages are coded.
-      gradient_bytes_(is_page_code(numerics.kv_gradient_dtype)
-                          ? kF32
-                          : real(size_of(numerics.kv_gradient_dtype))) {}
+      bytes_(real(size_of(numerics.compute))) {}
+
+// Attention adds to sums in fp32 where pages are coded.
+double TaskCounter::gradient_bytes(const Task& task) const {
+  const DType type = numerics_.pages_of(task.layer).gradients;
+  return is_page_code(type) ? kF32 : real(size_of(type));
+}
 
 double TaskCounter::rows_of(const Task& task) const {
   return real(layout_.chunk_size(task.chunk)) * share_;
@@ -171,7 +173,7 @@ void TaskCounter::backward(const Task& task, TaskWork& work) const {
   // SwiGLU again and its gradient; two norms again and their gradients.
   work.memory += bytes_ * T * (8 * F_ + 12 * D_);
   // dq is rotated back; the chunk's gradient pages become dk and dv.
-  work.memory += bytes_ * T * (2 * Q_ + 2 * K_) + 2 * gradient_bytes_ * T * K_;
+  work.memory += bytes_ * T * (2 * Q_ + 2 * K_) + 2 * gradient_bytes(task) * T * K_;
   if (config_.qk_norm) work.memory += bytes_ * T * (8 * Q_ + 4 * K_);
   send_to_heads(task, Q_, 3, work);   // q, outputs and their gradient
   send_to_tokens(task, Q_, 1, work);  // dq
@@ -218,16 +220,17 @@ void TaskCounter::attention(const Task& task, TaskWork& work) const {
   // Every block of keys adds to its gradient pages itself.
   if (a.backward)
     work.memory +=
-        4 * gradient_bytes_ * K_ * share_ * real(task.visited.size() * layout_.page_tokens);
+        4 * gradient_bytes(task) * K_ * share_ * real(task.visited.size() * layout_.page_tokens);
 }
 
 double TaskCounter::bytes_of_codes(const Task& task) const {
   const double elements = 2 * K_ * share_ * real(layout_.page_tokens) *
                           real(task.sparse ? task.most_visited : task.visited.size());
   double bytes = 0;
-  if (numerics_.kv_codes) bytes += elements * (1 + bytes_);
+  const PageTypes types = numerics_.pages_of(task.layer);
+  if (is_page_code(types.kv)) bytes += elements * (1 + bytes_);
   // Sums are zeroed and read, codes read and written.
-  if (task.kind == TaskKind::kLayerBackward && is_page_code(numerics_.kv_gradient_dtype))
+  if (task.kind == TaskKind::kLayerBackward && is_page_code(types.gradients))
     bytes += elements * (2 * kF32 + 2);
   return bytes;
 }
@@ -266,7 +269,7 @@ void TaskCounter::dense(const Task& task, TaskWork& work) const {
   // The library sums dq in fp32 and takes the products of outputs and their gradients; those of
   // keys and values are added to the gradient pages.
   work.memory += count * (2 * kF32 + 3 * bytes_) * T * Q +
-                 2 * (bytes_ + 2 * gradient_bytes_) * (begin + T) * K;
+                 2 * (bytes_ + 2 * gradient_bytes(task)) * (begin + T) * K;
 }
 
 void TaskCounter::selected(const Task& task, TaskWork& work) const {
@@ -287,8 +290,8 @@ void TaskCounter::selected(const Task& task, TaskWork& work) const {
   // Queries and results are packed, and merged with those of the own keys.
   work.memory += bytes_ * T * Q * (a.backward ? 12 : 6);
   if (a.backward)
-    work.memory +=
-        4 * gradient_bytes_ * K * real(task.most_visited * P) + 2 * (2 * kF32 + 3 * bytes_) * T * Q;
+    work.memory += 4 * gradient_bytes(task) * K * real(task.most_visited * P) +
+                   2 * (2 * kF32 + 3 * bytes_) * T * Q;
 }
 
 void TaskCounter::scores(const Task& task, TaskWork& work) const {

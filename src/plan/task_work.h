@@ -77,11 +77,12 @@ class TaskCounter {
   const TrainedParts& trained_;
   // Rows of products. Attention has all tokens of the chunk and this share of the heads.
   double rows_of(const Task& task) const;
+  // Of an element that attention adds gradients to.
+  double gradient_bytes(const Task& task) const;
   HeadShare heads_;
   double share_;
-  // Hidden size, all query heads, all KV heads, feed-forward, vocabulary; bytes of an activation
-  // and of an element of a gradient page.
-  double D_, Q_, K_, F_, V_, bytes_, gradient_bytes_;
+  // Hidden size, all query heads, all KV heads, feed-forward, vocabulary; bytes of an activation.
+  double D_, Q_, K_, F_, V_, bytes_;
 };
 
 }  // namespace longstride

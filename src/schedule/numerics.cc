@@ -1,5 +1,6 @@
 #include "schedule/numerics.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "base/error.h"
@@ -83,6 +84,56 @@ SparseLayers sparse_layers_from(const Json& json) {
   return sparse;
 }
 
+void NumericsRecord::set_pages(std::vector<PageTypes> layers) {
+  const PageTypes first = layers.at(0);
+  kv_codes = is_page_code(first.kv) ? std::optional(first.kv) : std::nullopt;
+  kv_gradient_dtype = first.gradients;
+  if (std::ranges::all_of(layers, [&](const PageTypes& types) { return types == first; }))
+    layers.clear();
+  layer_pages = std::move(layers);
+}
+
+bool NumericsRecord::any_kv_coded() const {
+  return kv_codes || std::ranges::any_of(layer_pages, [](const PageTypes& types) {
+           return is_page_code(types.kv);
+         });
+}
+
+namespace {
+
+// The keys of layers' types, for keys and values and for gradients.
+constexpr const char* kLayerKeys[] = {"kv_dtypes", "kv_gradient_dtypes"};
+
+OrderedJson words_of(const std::vector<PageTypes>& layers, bool gradients) {
+  OrderedJson words = OrderedJson::array();
+  for (const PageTypes& types : layers) words.push_back(word_of_pages(types.of(gradients)));
+  return words;
+}
+
+// Types of layers by their words; nothing if there are none, and Error if they make no sense.
+std::vector<PageTypes> layer_pages_from(const Json& json) {
+  std::vector<PageTypes> layers;
+  if (!json.contains(kLayerKeys[0]) && !json.contains(kLayerKeys[1])) return layers;
+  const Json &kv = json.at(kLayerKeys[0]), &gradients = json.at(kLayerKeys[1]);
+  if (kv.size() != gradients.size() || kv.empty())
+    throw Error(fmt::format("{} and {} are lists of {} and {}", kLayerKeys[0], kLayerKeys[1],
+                            kv.size(), gradients.size()),
+                "");
+  for (std::size_t l = 0; l < kv.size(); ++l) {
+    const std::optional<DType> of_kv = gradient_page_type_of_word(kv.at(l).get<std::string>()),
+                               of_gradients =
+                                   gradient_page_type_of_word(gradients.at(l).get<std::string>());
+    if (!of_kv || !of_gradients)
+      throw Error(fmt::format("the pages of layer {} are {} and {}", l, dump_json(kv.at(l)),
+                              dump_json(gradients.at(l))),
+                  "");
+    layers.push_back({*of_kv, *of_gradients});
+  }
+  return layers;
+}
+
+}  // namespace
+
 OrderedJson to_json(const NumericsRecord& r) {
   OrderedJson json = {{"chunk_tokens", r.chunk_tokens},
                       {"page_tokens", r.page_tokens},
@@ -94,6 +145,10 @@ OrderedJson to_json(const NumericsRecord& r) {
                       {"kernels", r.kernels},
                       {"choices", r.choices}};
   if (r.kv_codes) json["kv_dtype"] = word_of_pages(*r.kv_codes);
+  for (const bool gradients : {false, true})
+    if (!r.layer_pages.empty()) json[kLayerKeys[gradients]] = words_of(r.layer_pages, gradients);
+  if (r.any_kv_coded()) json["kv_centred"] = true;
+  if (r.hot_pages > 0) json["hot_pages"] = r.hot_pages;
   if (r.sparse.any()) json["sparse"] = to_json(r.sparse);
   if (!r.quantize.empty()) json["quantize"] = r.quantize;
   if (r.tied_apart) json["tied_apart"] = true;
@@ -132,6 +187,12 @@ NumericsRecord numerics_from_json(const Json& json, const std::string& where) {
     // Older checkpoints lack them.
     if (json.contains("choices")) json.at("choices").get_to(r.choices);
     if (json.contains("kv_dtype")) read_word("kv_dtype", page_code_of_word, r.kv_codes);
+    r.layer_pages = layer_pages_from(json);
+    if (json.contains("hot_pages")) read_count("hot_pages", r.hot_pages);
+    if (r.any_kv_coded() && !json.value("kv_centred", false))
+      throw Error(
+          fmt::format("{}: its pages in 8 bits have a form that this version does not have", where),
+          "go on with the version that made it, or begin a new run with its weights");
     if (json.contains("quantize")) json.at("quantize").get_to(r.quantize);
     if (json.contains("tied_apart")) json.at("tied_apart").get_to(r.tied_apart);
     if (json.contains("data_groups")) read_count("data_groups", r.data_groups);
@@ -159,7 +220,8 @@ std::string describe_difference(const NumericsRecord& here, const NumericsRecord
   };
   for (const auto& [key, value] : a.items())
     if (key != "choices") compare(key);
-  for (const char* key : {"kv_dtype", "sparse", "quantize", "tied_apart", "data_groups"})
+  for (const char* key : {"kv_dtype", kLayerKeys[0], kLayerKeys[1], "kv_centred", "hot_pages",
+                          "sparse", "quantize", "tied_apart", "data_groups"})
     if (!a.contains(key)) compare(key);
   return text;
 }

@@ -8,9 +8,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/json.h"
-#include "tensor/dtype.h"
+#include "tensor/page_codes.h"
 #include "tensor/selection.h"
 
 namespace longstride {
@@ -27,6 +28,10 @@ struct NumericsRecord {
   DType compute = DType::kF32;            // type of activations and of attention
   std::optional<DType> kv_codes = {};     // KV pages in 8 bits; nothing: in the type of compute
   DType kv_gradient_dtype = DType::kF32;  // type of gradient pages across chunks
+  // One per layer, in place of these two types, which are then those of the first layer; empty: all
+  // layers have the same.
+  std::vector<PageTypes> layer_pages = {};
+  std::int64_t hot_pages = 0;  // of a sparse layer (pages/hot_pages.h)
   Determinism determinism = Determinism::kExact;
   // Gradient of a tied embedding: that of the head is summed apart and added once per step. False
   // in records that are older than this, and where no tied embedding is trained.
@@ -41,6 +46,13 @@ struct NumericsRecord {
   std::map<std::string, std::string> choices = {};
 
   bool exact() const { return determinism == Determinism::kExact; }
+  PageTypes pages_of(std::int64_t layer) const {
+    return layer_pages.empty() ? PageTypes{kv_codes.value_or(compute), kv_gradient_dtype}
+                               : layer_pages.at(static_cast<std::size_t>(layer));
+  }
+  // Of each layer, at least one.
+  void set_pages(std::vector<PageTypes> layers);
+  bool any_kv_coded() const;
   bool operator==(const NumericsRecord&) const = default;
 };
 

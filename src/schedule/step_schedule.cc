@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "schedule/page_counter.h"
 
 namespace longstride {
 namespace {
@@ -16,7 +17,6 @@ class Builder {
       : layout_(layout),
         options_(options),
         layers_(static_cast<std::int64_t>(options.windows.size())),
-        first_accessed_(options.windows.size(), layout.pages()),
         has_selected_(options.sparse.any() ? static_cast<std::size_t>(layout.chunks() * layers_)
                                            : 0) {}
 
@@ -64,14 +64,11 @@ class Builder {
       backward(c, recompute(c));
       fetch_saved(c);
     }
-    LS_CHECK(kv_pages_ == 0 && gradient_pages_ == 0, "{} KV and {} gradient pages left over",
-             kv_pages_, gradient_pages_);
   }
 
   StepSchedule build_forward_only() {
     forward_to_losses();
     for (std::int64_t c = layout_.chunks() - 1; c >= 0; --c) release_below(c, layers_);
-    LS_CHECK(kv_pages_ == 0, "{} KV pages left over", kv_pages_);
     return std::move(result_);
   }
 
@@ -163,8 +160,6 @@ class Builder {
     if (task.attends()) task.segments = segments(task);
     if (!a.append) return;
     task.appended = layout_.chunk_pages(chunk);
-    kv_pages_ += task.appended.size();
-    result_.peak_kv_pages = std::max(result_.peak_kv_pages, kv_pages_);
   }
 
   Task& last() { return result_.episodes.back().tasks.back(); }
@@ -302,17 +297,6 @@ class Builder {
       task.held = Retention::all();
       task.segments = segments(task);
       task.freed = layout_.chunk_pages(chunk);
-      // Backward passes run from the last chunk to the first: all pages from the first accessed one
-      // to this chunk's end already have gradient pages.
-      std::int64_t& first = first_accessed_[static_cast<std::size_t>(layer)];
-      first = std::min(first, task.freed.end);
-      if (const std::int64_t begin = task.visited.hull().begin; begin < first) {
-        gradient_pages_ += first - begin;
-        first = begin;
-      }
-      result_.peak_gradient_pages = std::max(result_.peak_gradient_pages, gradient_pages_);
-      gradient_pages_ -= task.freed.size();
-      kv_pages_ -= task.freed.size();
     }
     release_below(chunk, first_trained());
     add(options_.stage.trains_below ? TaskKind::kSendGradient : TaskKind::kEmbedBackward, chunk);
@@ -323,7 +307,6 @@ class Builder {
     for (std::int64_t layer = end - 1; layer >= 0; --layer) {
       Task& task = add(TaskKind::kRelease, chunk, layer);
       task.freed = layout_.chunk_pages(chunk);
-      kv_pages_ -= task.freed.size();
     }
   }
 
@@ -345,9 +328,6 @@ class Builder {
   const ScheduleOptions& options_;
   const std::int64_t layers_;
   StepSchedule result_;
-  std::int64_t kv_pages_ = 0, gradient_pages_ = 0;
-  // Per layer: gradient pages exist from here to the end of the last chunk not freed yet.
-  std::vector<std::int64_t> first_accessed_;
   std::vector<char> has_selected_;  // by chunk, then layer: a task before this one selects pages
   static constexpr std::int64_t kSparse = -1;  // in place of a window
   // What a task that only selects leaves for the one that attends.
@@ -355,6 +335,24 @@ class Builder {
   std::int64_t segments_chunk_ = -1;
   std::map<std::pair<std::int64_t, bool>, Segments> segments_;  // by (window, backward)
 };
+
+void find_peaks(const SequenceLayout& layout, std::int64_t layers, StepSchedule& schedule) {
+  PageCounter counter(layers, layout.pages());
+  PageCounts now;
+  for (const Episode& episode : schedule.episodes)
+    for (const Task& task : episode.tasks) {
+      if (task.layer < 0) continue;
+      const PageCounts made = counter.created(task), freed = PageCounter::freed(task);
+      now.kv += made.kv;
+      now.gradients += made.gradients;
+      schedule.peak_kv_pages = std::max(schedule.peak_kv_pages, now.kv);
+      schedule.peak_gradient_pages = std::max(schedule.peak_gradient_pages, now.gradients);
+      now.kv -= freed.kv;
+      now.gradients -= freed.gradients;
+    }
+  LS_CHECK(now.kv == 0 && now.gradients == 0, "{} KV and {} gradient pages left over", now.kv,
+           now.gradients);
+}
 
 }  // namespace
 
@@ -457,7 +455,9 @@ StepSchedule make_step_schedule(const SequenceLayout& layout, const ScheduleOpti
            "first trained layer {} of {}", options.first_trained_layer, options.windows.size());
   LS_CHECK(!options.forward_only || (options.across_episodes.empty() && options.offloaded.empty()),
            "activations are retained, and there is no backward pass");
-  return Builder(layout, options).build();
+  StepSchedule schedule = Builder(layout, options).build();
+  find_peaks(layout, std::ssize(options.windows), schedule);
+  return schedule;
 }
 
 Episode forward_episode(const SequenceLayout& layout, const ScheduleOptions& options,

@@ -30,6 +30,13 @@ namespace longstride {
 
 constexpr bool is_page_code(DType t) { return t == DType::kI8 || t == DType::kF8E4M3; }
 
+// The types of a layer's pages: of keys and values, and of their gradients.
+struct PageTypes {
+  DType kv = DType::kF32, gradients = DType::kF32;
+  constexpr DType of(bool which_gradients) const { return which_gradients ? gradients : kv; }
+  bool operator==(const PageTypes&) const = default;
+};
+
 // Bytes of a page of `tokens` tokens with `kv_heads` heads of `head_size`: of a coded one, centred
 // or not, or in any other type.
 constexpr std::int64_t page_bytes_of(DType t, std::int64_t tokens, std::int64_t kv_heads,

@@ -37,8 +37,10 @@ struct PagesView {
 // Pages before a chunk that are in 8 bits (tensor/page_codes.h), as attention gets them. A view
 // without a base: that kind is not coded. Pages of the chunk itself are not among them.
 struct CodedView {
-  PagesView kv, gradients;
-  std::span<const std::int32_t> pages = {};  // logical ones, ascending
+  PagesView kv = {}, gradients = {};
+  // Logical pages, ascending. Visited pages that are not in the second list have their gradients in
+  // the wide pages themselves.
+  std::span<const std::int32_t> kv_pages = {}, gradient_pages = {};
   bool any() const { return kv.base != nullptr || gradients.base != nullptr; }
 };
 

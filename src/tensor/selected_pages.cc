@@ -30,6 +30,14 @@ std::span<const std::int32_t> SelectedRanks::slots(const VisitsView& v, const Pa
   return slots_;
 }
 
+std::span<const std::int32_t> SelectedRanks::slots_of_others(std::span<const std::int32_t> coded,
+                                                             const PagesView& others) {
+  slots_.clear();
+  for (const SelectedPage& page : pages_)
+    slots_.push_back(std::ranges::binary_search(coded, page.page) ? -1 : others.slots[page.page]);
+  return slots_;
+}
+
 void SelectedRanks::build(const VisitsView& v, std::int64_t page_tokens, std::int64_t begin,
                           std::int64_t end) {
   const std::int64_t own = v.chunk_begin / page_tokens;

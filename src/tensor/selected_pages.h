@@ -41,6 +41,10 @@ class SelectedRanks {
   void build(const VisitsView& visits, std::int64_t page_tokens, std::int64_t begin,
              std::int64_t end);
   std::span<const SelectedPage> pages() const { return pages_; }
+  // For each of pages(): -1 if it is among `coded`, which ascend, else its slot in `others`. Valid
+  // until the next call.
+  std::span<const std::int32_t> slots_of_others(std::span<const std::int32_t> coded,
+                                                const PagesView& others);
   std::span<const std::int32_t> places() const { return places_; }
 
  private:

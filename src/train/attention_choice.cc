@@ -1,13 +1,12 @@
 #include "train/attention_choice.h"
 
-#include <fmt/ranges.h>
-
 #include <charconv>
 #include <string_view>
 
 #include "attention/selected_lists.h"
 #include "base/error.h"
 #include "schedule/numerics.h"
+#include "train/layer_pattern.h"
 
 namespace longstride {
 namespace {
@@ -19,55 +18,29 @@ struct LayerAttention {
   std::int64_t window = 0, budget = SparseLayers::kNone;
 };
 
-std::optional<std::int64_t> number(std::string_view text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
+constexpr const char* kKinds = "dense, window(1024), sparse or sparse(32)";
+
+LayerAttention parse_kind(const AttentionChoice& choice, const AttentionNames& names,
+                          const std::string& word) {
+  const auto misunderstood = [&] {
+    return Error(fmt::format("{} has '{}'", names.layers, word),
+                 fmt::format("entries are {}, with *24 for 24 layers", kKinds));
+  };
+  std::string_view kind = word;
+  std::optional<std::int64_t> size;
+  if (const std::size_t open = kind.find('('); open != std::string_view::npos) {
+    if (kind.back() != ')') throw misunderstood();
+    const std::string_view number = kind.substr(open + 1, kind.size() - open - 2);
+    const char* const number_end = number.data() + number.size();
+    const auto [end, error] = std::from_chars(number.data(), number_end, size.emplace());
+    if (error != std::errc() || end != number_end || *size < 0) throw misunderstood();
+    kind = kind.substr(0, open);
+  }
+  if (kind == "dense" && !size) return {};
+  if (kind == "window" && size.value_or(0) > 0) return {.window = *size};
+  if (kind == "sparse") return {.budget = size.value_or(choice.budget)};
+  throw misunderstood();
 }
-
-class Pattern {
- public:
-  Pattern(const AttentionChoice& choice, const AttentionNames& names)
-      : choice_(choice), names_(names) {}
-
-  std::vector<LayerAttention> parse() const {
-    std::vector<LayerAttention> layers;
-    for (const std::string& entry : choice_.layers) {
-      std::string_view kind = entry;
-      std::int64_t count = 1;
-      if (const std::size_t star = kind.find('*'); star != std::string_view::npos) {
-        count = number(kind.substr(star + 1)).value_or(0);
-        if (count < 1 || count > 100'000) throw misunderstood(entry);
-        kind = kind.substr(0, star);
-      }
-      layers.insert(layers.end(), static_cast<std::size_t>(count), parse_kind(entry, kind));
-    }
-    return layers;
-  }
-
- private:
-  Error misunderstood(const std::string& entry) const {
-    return Error(fmt::format("{} has '{}'", names_.layers, entry),
-                 "entries are dense, window(1024), sparse or sparse(32), with *24 for 24 layers");
-  }
-  LayerAttention parse_kind(const std::string& entry, std::string_view kind) const {
-    std::optional<std::int64_t> size;
-    if (const std::size_t open = kind.find('('); open != std::string_view::npos) {
-      if (kind.back() != ')') throw misunderstood(entry);
-      size = number(kind.substr(open + 1, kind.size() - open - 2));
-      if (!size || *size < 0) throw misunderstood(entry);
-      kind = kind.substr(0, open);
-    }
-    if (kind == "dense" && !size) return {};
-    if (kind == "window" && size.value_or(0) > 0) return {.window = *size};
-    if (kind == "sparse") return {.budget = size.value_or(choice_.budget)};
-    throw misunderstood(entry);
-  }
-
-  const AttentionChoice& choice_;
-  const AttentionNames& names_;
-};
 
 void check_selection(const Selection& s, std::int64_t budget, std::int64_t page_tokens,
                      const AttentionNames& names) {
@@ -127,19 +100,17 @@ bool chooses_selection(const AttentionChoice& choice) {
   AttentionChoice defaults;
   defaults.kind = choice.kind;
   defaults.layers = choice.layers;
+  defaults.kv_dtype = choice.kv_dtype;
+  defaults.kv_gradient_dtype = choice.kv_gradient_dtype;
   return choice != defaults;
 }
 
 SparseLayers apply_attention(const AttentionChoice& choice, const AttentionNames& names,
                              std::int64_t page_tokens, std::int64_t context, ModelConfig& config) {
-  std::vector<LayerAttention> layers = Pattern(choice, names).parse();
-  const auto count = static_cast<std::size_t>(config.layers);
-  if (!layers.empty() && (layers.size() > count || count % layers.size() != 0))
-    throw Error(fmt::format("{} [{}] has {} layers and the model {}", names.layers,
-                            fmt::join(choice.layers, ", "), layers.size(), config.layers),
-                "give one entry per layer (\"sparse*24\" counts as 24), or a pattern that repeats");
-  for (std::size_t i = 0; !layers.empty() && layers.size() < count; ++i)
-    layers.push_back(layers[i]);
+  std::vector<LayerAttention> layers;
+  for (const std::string& word :
+       words_of_layers(choice.layers, names.layers, kKinds, config.layers))
+    layers.push_back(parse_kind(choice, names, word));
   if (layers.empty())
     for (const std::int64_t window : config.windows)
       layers.push_back(

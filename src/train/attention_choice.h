@@ -24,6 +24,9 @@ struct AttentionChoice {
   std::string summary = "auto";
   std::optional<std::int64_t> summary_tokens = {};  // without it, see default_summary_tokens
   std::string scoring = "focus";                    // or "mass", "oomb"
+  // Types of the pages of each layer (train/page_type_choice.h), as `layers`; empty: the same of
+  // all.
+  std::vector<std::string> kv_dtype = {}, kv_gradient_dtype = {};
 
   bool operator==(const AttentionChoice&) const = default;
 };

@@ -136,6 +136,7 @@ struct NumericsConfig {
   std::string kv_gradient_dtype = "f32";
   std::string determinism = "exact";
   std::string kv_dtype = "auto";
+  std::int64_t hot_pages = 64;  // pages/hot_pages.h
 };
 
 struct TrainConfig {

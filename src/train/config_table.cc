@@ -203,6 +203,15 @@ const std::vector<ConfigKey>& table() {
        "powers, so that a page that one query needs comes before one that many glance at. oomb: "
        "as mass, with the queries of a group of heads summed first.",
        LS_FIELD(attention.scoring), one_of({"focus", "mass", "oomb"})},
+      {"attention", "kv_dtype", Type::kTexts,
+       "`numerics.kv_dtype` of each layer: `auto`, `fp8` or `int8`, with `*24` for 24 layers. A "
+       "shorter list is repeated.",
+       LS_FIELD(attention.kv_dtype), any(), kOptional, "the same of all layers"},
+      {"attention", "kv_gradient_dtype", Type::kTexts,
+       "`numerics.kv_gradient_dtype` of each layer, likewise: `f32`, `bf16`, `fp8` or `int8`.",
+       LS_FIELD(attention.kv_gradient_dtype), any(), kOptional,
+       "the same of all layers; but bf16 of those with a window of at most 8 chunks, where it is "
+       "in 8 bits: they have few gradient pages at once"},
       {"optimizer", "learning_rate", Type::kNumber, "Peak learning rate.",
        LS_FIELD(optimizer.learning_rate), over(0)},
       {"optimizer", "beta1", Type::kNumber, "Decay of the first moment.", LS_FIELD(optimizer.beta1),
@@ -350,20 +359,24 @@ const std::vector<ConfigKey>& table() {
        "Type in which the gradients of keys and values accumulate across chunks. bf16 halves "
        "memory and transfers; every chunk's addition is then rounded stochastically, depending "
        "only on training.seed, step and position: without bias, and with the same bits in every "
-       "run. fp8 and int8 halve it again, with a scale per token and head, rounded likewise; "
-       "experimental: the error grows with the number of chunks.",
+       "run. int8 halves it again, with a scale per token and head, rounded likewise: for sparse "
+       "layers, whose hot pages stay in f32. In dense layers its error may grow with the number of "
+       "chunks: experimental, as fp8 is everywhere ([sparse.md](sparse.md#pages-in-8-bits)).",
        LS_FIELD(numerics.kv_gradient_dtype), one_of({"f32", "bf16", "fp8", "int8"})},
       {"numerics", "kv_dtype", Type::kChoice,
-       "Type of the pages that keep keys and values. auto: that of compute. fp8 (e4m3) and int8 "
-       "take "
-       "half the memory of bf16, and half the transfers: 8 bits per element and a scale per token "
-       "and "
-       "head. Attention works on wide copies of a segment's pages, which take memory of their own: "
-       "models of few layers, or with long chunks, gain nothing. Every pass reads the rounded keys "
-       "and values, of the chunk itself too. On the CPU "
-       "for "
-       "now.",
+       "Type of the pages that keep keys and values. auto: that of compute. int8 takes half the "
+       "memory of bf16, and half the transfers: 8 bits per element and a scale per token and head. "
+       "fp8 (e4m3) takes as much and is less accurate: experimental. Attention works on wide "
+       "copies "
+       "of a segment's pages, which take memory of their own: models of few layers, or with long "
+       "chunks, gain nothing. Every pass reads the rounded keys and values, of the chunk itself "
+       "too.",
        LS_FIELD(numerics.kv_dtype), one_of({"auto", "fp8", "int8"})},
+      {"numerics", "hot_pages", Type::kInteger,
+       "Where gradient pages are in 8 bits: how many of a sparse layer's pages keep theirs in f32, "
+       "on the device, those that the most chunks attend to; at most a 16th of the sequence's. "
+       "Additions to these are most of what would be rounded.",
+       LS_FIELD(numerics.hot_pages), count_from(0)},
       {"numerics", "determinism", Type::kChoice,
        "exact: the same input gives the same bits in every run. fast: on a GPU, attention's "
        "backward pass may use kernels whose order of addition varies. On a GPU the algorithms of "

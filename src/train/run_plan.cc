@@ -78,10 +78,17 @@ void plan_numerics(RunPlan& plan, Device& device) {
     log_warning(
         "[attention] has settings of sparse layers, and no layer is sparse: they have no "
         "effect without attention.kind = \"sparse\" or attention.layers");
-  const NumericsChoice choice{
-      config.numerics.compute, config.numerics.determinism,       config.numerics.kv_gradient_dtype,
-      std::move(sparse),       quantization_of(plan.model.specs), sums_head_apart(plan.model.specs),
-      config.parallel.data,    config.numerics.kv_dtype};
+  const NumericsChoice choice{config.numerics.compute,
+                              config.numerics.determinism,
+                              config.numerics.kv_gradient_dtype,
+                              std::move(sparse),
+                              quantization_of(plan.model.specs),
+                              sums_head_apart(plan.model.specs),
+                              config.parallel.data,
+                              config.numerics.kv_dtype,
+                              config.attention.kv_dtype,
+                              config.attention.kv_gradient_dtype,
+                              config.numerics.hot_pages};
   std::optional<std::int64_t>& chunk = plan.config.training.chunk;
   if (!chunk && plan.resume) chunk = plan.resume->state.numerics.chunk_tokens;
   if (!chunk)

@@ -14,6 +14,7 @@
 #include "ops/paged_attention.h"
 #include "plan/pipeline_simulation.h"
 #include "tensor/dtype_words.h"
+#include "train/page_type_choice.h"
 #include "train/step_trace.h"
 #include "train/step_work.h"
 
@@ -118,15 +119,6 @@ NumericsRecord choose_numerics(Device& device, const ModelConfig& config, std::i
   NumericsRecord record;
   record.determinism =
       meaning("determinism", determinism_of_word(choice.determinism), choice.determinism);
-  record.kv_gradient_dtype =
-      meaning("kv_gradient_dtype", gradient_page_type_of_word(choice.kv_gradient_dtype),
-              choice.kv_gradient_dtype);
-  if (choice.kv_dtype != "auto")
-    record.kv_codes = meaning("kv_dtype", page_code_of_word(choice.kv_dtype), choice.kv_dtype);
-  if ((record.kv_codes || is_page_code(record.kv_gradient_dtype)) && !device.codes_pages())
-    throw Error(fmt::format("{} keeps no pages in 8 bits yet", device.name()),
-                "set numerics.kv_dtype to \"auto\" and numerics.kv_gradient_dtype to \"bf16\" or "
-                "\"f32\" (--kv-dtype, --kv-gradient-dtype)");
   record.compute = compute_type(device, choice.compute);
   record.sparse = choice.sparse;
   record.quantize = choice.quantize;
@@ -135,6 +127,7 @@ NumericsRecord choose_numerics(Device& device, const ModelConfig& config, std::i
   record.chunk_tokens = chunk_tokens;
   record.page_tokens = page_tokens;
   record.head_block_rows = ops::loss_head_block_rows(device.stream(), config.vocabulary);
+  choose_page_types(choice, config, record);
   record.device = device.name();
   record.kernels = ops::kernel_libraries(device);
   return record;

@@ -49,6 +49,9 @@ struct NumericsChoice {
   bool tied_apart = false;    // as in the record: sums_head_apart of the parameters
   std::int64_t data_groups = 1;
   std::string kv_dtype = "auto";  // of K/V pages: fp8, int8, or auto: that of compute
+  // The same by layer, in place of those (train/layer_pattern.h).
+  std::vector<std::string> layer_kv_dtypes = {}, layer_kv_gradient_dtypes = {};
+  std::int64_t hot_pages = 64;  // pages/hot_pages.h
 };
 
 // The type of activations for `compute`. Throws Error as choose_numerics does.

@@ -8,12 +8,12 @@ namespace {
 TEST(CodedAttentionOnCuda, GivesTheBitsOfWideCopies) {
   const auto device = make_cuda_device();
   struct Size {
-    std::int64_t query_pages, H, K, C, P, earlier, selected;
+    std::int64_t query_pages, H, K, C, P, earlier, selected, hot = 0;
   };
   // The last ones: several ranges of ranks, whose sums wait; rows of other sizes.
-  for (const Size& s : {Size{4, 4, 2, 64, 128, 20, 6}, Size{8, 14, 2, 128, 128, 40, 16},
-                        Size{2, 8, 1, 256, 64, 9, 3}, Size{3, 6, 3, 80, 64, 30, 5},
-                        Size{2, 4, 4, 128, 16, 300, 150}, Size{2, 7, 1, 64, 128, 12, 4}})
+  for (const Size& s : {Size{4, 4, 2, 64, 128, 20, 6}, Size{8, 14, 2, 128, 128, 40, 16, 5},
+                        Size{2, 8, 1, 256, 64, 9, 3}, Size{3, 6, 3, 80, 64, 30, 5, 3},
+                        Size{2, 4, 4, 128, 16, 300, 150, 20}, Size{2, 7, 1, 64, 128, 12, 4}})
     for (const auto& [kv, gradients] :
          {std::pair{DType::kI8, DType::kI8}, std::pair{DType::kF8E4M3, DType::kF8E4M3},
           std::pair{DType::kI8, DType::kBF16}, std::pair{DType::kBF16, DType::kI8}})
@@ -31,7 +31,8 @@ TEST(CodedAttentionOnCuda, GivesTheBitsOfWideCopies) {
                                              .compute = DType::kBF16,
                                              .kv_code = kv,
                                              .gradient_code = gradients,
-                                             .equal_lists = equal});
+                                             .equal_lists = equal,
+                                             .hot = is_page_code(gradients) ? s.hot : 0});
       }
 }
 

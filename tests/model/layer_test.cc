@@ -180,8 +180,8 @@ class Layer : public ::testing::TestWithParam<bool> {
   KvStore store_{*device_,
                  KvShape{1, 2, kHeadSize, kPage},
                  {.logical_pages = kChunk / kPage,
-                  .kv_pages = kChunk / kPage,
-                  .gradient_pages = kChunk / kPage}};
+                  .kv = {{.pages = kChunk / kPage}},
+                  .gradients = {{.pages = kChunk / kPage}}}};
   std::vector<float> cos_, sin_, x_TD_ = random_values(kChunk * kHidden, 1),
                                  dy_TD_ = random_values(kChunk * kHidden, 2);
 };

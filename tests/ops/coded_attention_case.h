@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "device/device.h"
 #include "ops/page_codes.h"
 #include "ops/paged_attention.h"
 #include "tensor/page_codes.h"
@@ -22,6 +23,7 @@ struct CodedAttention {
   std::int64_t selected;                  // by each query page
   DType compute, kv_code, gradient_code;  // codes may be wide: not coded
   bool equal_lists = true;
+  std::int64_t hot = 0;  // so many visited pages have wide gradients, though the others are coded
 
   std::int64_t tokens() const { return query_pages * P; }
   std::int64_t pages() const { return earlier + query_pages; }
@@ -37,12 +39,10 @@ class CodedAttentionCase {
     // order, then the others.
     for (std::int64_t p = 0; p < c.pages(); ++p)
       slots_.push_back(static_cast<std::int32_t>(2 * (c.pages() - 1 - p)));
-    wide_slots_.assign(static_cast<std::size_t>(c.pages()), -1);
-    std::int32_t next = 0;
-    for (const std::int32_t page : all_visited_)
-      wide_slots_[static_cast<std::size_t>(page)] = next++;
-    for (std::int32_t& slot : wide_slots_)
-      if (slot < 0) slot = next++;
+    for (std::size_t i = 0; i < visited_.size(); ++i)
+      (i % 3 == 1 && std::ssize(hot_) < c.hot ? hot_ : cold_).push_back(visited_[i]);
+    wide_slots_ = slots_in_order({});
+    sum_slots_ = slots_in_order(hot_);
     const DType kv_code = is_page_code(c.kv_code) ? c.kv_code : DType::kI8,
                 gradient_code = is_page_code(c.gradient_code) ? c.gradient_code : DType::kI8;
     kv_codes_ = pool(kv_code, 2 * c.pages(), slots_, true);
@@ -54,9 +54,11 @@ class CodedAttentionCase {
     fill(some, c.pages());
     std::vector<std::int32_t> every(static_cast<std::size_t>(c.pages()));
     std::iota(every.begin(), every.end(), 0);
-    add_to_coded_pages(
-        stream(),
-        {.sums = some, .codes = gradient_codes_, .pages = every, .end_token = end(), .rounding = 7});
+    add_to_coded_pages(stream(), {.sums = some,
+                                  .codes = gradient_codes_,
+                                  .pages = every,
+                                  .end_token = end(),
+                                  .rounding = 7});
     std::vector<std::int32_t> own(static_cast<std::size_t>(c.query_pages));
     std::iota(own.begin(), own.end(), static_cast<std::int32_t>(c.earlier));
     // Own pages are wide, as rounded; without codes, the others too.
@@ -67,21 +69,24 @@ class CodedAttentionCase {
   }
 
   struct Results {
-    std::vector<std::byte> out, lse, dq, gradient_codes, own_gradients;
+    std::vector<std::byte> out, lse, dq, gradient_codes, wide_gradients;  // of own and hot pages
     bool operator==(const Results&) const = default;
   };
 
   Results run(bool by_copies) {
     const PagesView kv = copy_of(first_kv_, c_.pages(), wide_slots_),
                     codes = copy_of(gradient_codes_, 2 * c_.pages(), slots_),
-                    sums = pool(wide_gradients(), c_.pages(), wide_slots_);
+                    sums = pool(wide_gradients(), c_.pages(), sum_slots_);
+    for (const std::int32_t page : hot_)  // there are sums already
+      fill_bytes(sums.plane(page, 0), sums.dtype, c_.P * sums.token_stride(),
+                 1000 + static_cast<std::uint64_t>(page));
     const std::int64_t T = c_.tokens();
     const View out = make(c_.compute, {T, c_.H, c_.C}), lse = make(DType::kF32, {c_.H, T}),
                dq = make(c_.compute, {T, c_.H, c_.C});
     const View scratch = make(DType::kF32, {scratch_elements()});
     const std::vector<KeySegment> segments = {{.begin = 0, .end = end()}};
     const bool codes_kv = is_page_code(c_.kv_code), codes_dkv = is_page_code(c_.gradient_code);
-    CodedView view{.pages = visited_};
+    CodedView view{.kv_pages = visited_, .gradient_pages = cold_};
     if (codes_kv) view.kv = kv_codes_;
     if (by_copies && codes_kv)
       widen_pages(stream(),
@@ -114,12 +119,16 @@ class CodedAttentionCase {
     if (by_copies && codes_dkv)
       add_to_coded_pages(
           stream(),
-          {.sums = sums, .codes = codes, .pages = visited_, .end_token = begin(), .rounding = 99});
-    PagesView own = sums;
-    own.base = sums.plane(c_.earlier, 0);
+          {.sums = sums, .codes = codes, .pages = cold_, .end_token = begin(), .rounding = 99});
+    std::vector<std::byte> wide =
+        bytes(sums.plane(c_.earlier, 0), c_.query_pages * sums.page_bytes);
+    for (const std::int32_t page : hot_) {
+      const std::vector<std::byte> one = bytes(sums.plane(page, 0), sums.page_bytes);
+      wide.insert(wide.end(), one.begin(), one.end());
+    }
     return {bytes(out.data(), out.bytes()), bytes(lse.data(), lse.bytes()),
             bytes(dq.data(), dq.bytes()), bytes(codes.base, 2 * c_.pages() * codes.page_bytes),
-            bytes(own.base, c_.query_pages * sums.page_bytes)};
+            std::move(wide)};
   }
 
   // Of gradient codes as they were before.
@@ -142,11 +151,11 @@ class CodedAttentionCase {
   }
   View random(DType t, const Shape& s) {
     const View view = make(t, s);
-    fill_bytes(view.data(), t, s.elements());
+    fill_bytes(view.data(), t, s.elements(), memory_.size());
     return view;
   }
-  void fill_bytes(void* to, DType t, std::int64_t elements) {
-    Random random(3, memory_.size());
+  void fill_bytes(void* to, DType t, std::int64_t elements, std::uint64_t stream) {
+    Random random(3, stream);
     std::vector<std::byte> host(static_cast<std::size_t>(elements * size_of(t)));
     for (std::int64_t i = 0; i < elements; ++i) {
       const auto x = static_cast<float>(random.normal());
@@ -165,7 +174,7 @@ class CodedAttentionCase {
     return {memory_.back()->data(), table.data(), page, c_.P, c_.K, c_.C, t, centred};
   }
   void fill(const PagesView& wide, std::int64_t pages) {
-    fill_bytes(wide.base, wide.dtype, pages * c_.P * wide.token_stride());
+    fill_bytes(wide.base, wide.dtype, pages * c_.P * wide.token_stride(), memory_.size());
   }
   PagesView copy_of(const PagesView& from, std::int64_t slots,
                     const std::vector<std::int32_t>& table) {
@@ -179,6 +188,17 @@ class CodedAttentionCase {
     device_.stream().synchronize();
     device_.copy_to_host(host.data(), from, count);
     return host;
+  }
+
+  // Consecutive ones for visited pages, but for some that come with the others.
+  std::vector<std::int32_t> slots_in_order(const std::vector<std::int32_t>& later) const {
+    std::vector<std::int32_t> slots(static_cast<std::size_t>(c_.pages()), -1);
+    std::int32_t next = 0;
+    for (const std::int32_t page : all_visited_)
+      if (!std::ranges::binary_search(later, page)) slots[static_cast<std::size_t>(page)] = next++;
+    for (std::int32_t& slot : slots)
+      if (slot < 0) slot = next++;
+    return slots;
   }
 
   void make_lists() {
@@ -231,7 +251,9 @@ class CodedAttentionCase {
   Device& device_;
   CodedAttention c_;
   std::vector<std::unique_ptr<Memory>> memory_;
-  std::vector<std::int32_t> slots_, wide_slots_, kv_pages_, all_visited_, visited_, back_queries_;
+  std::vector<std::int32_t> slots_, wide_slots_, sum_slots_, kv_pages_, all_visited_, visited_,
+      back_queries_;
+  std::vector<std::int32_t> hot_, cold_;  // of visited_
   std::vector<std::int64_t> offsets_ = {0}, back_offsets_ = {0}, first_visible_;
   View q_, dout_;
   PagesView kv_codes_, gradient_codes_, first_kv_;
@@ -243,7 +265,7 @@ inline void expect_bits_of_wide_copies(Device& device, const CodedAttention& c) 
   EXPECT_TRUE(by_codes.out == by_copies.out && by_codes.lse == by_copies.lse) << "forward";
   EXPECT_TRUE(by_codes.dq == by_copies.dq) << "dq";
   EXPECT_TRUE(by_codes.gradient_codes == by_copies.gradient_codes) << "gradient codes";
-  EXPECT_TRUE(by_codes.own_gradients == by_copies.own_gradients) << "own gradients";
+  EXPECT_TRUE(by_codes.wide_gradients == by_copies.wide_gradients) << "own and hot gradients";
   EXPECT_EQ(by_codes.gradient_codes != test.codes_before(), is_page_code(c.gradient_code));
 }
 

@@ -19,7 +19,8 @@ TEST(CodedAttentionOnCpu, GivesTheBitsOfWideCopies) {
                                            .compute = DType::kF32,
                                            .kv_code = kv,
                                            .gradient_code = gradients,
-                                           .equal_lists = equal});
+                                           .equal_lists = equal,
+                                           .hot = is_page_code(gradients) && equal ? 2 : 0});
 }
 
 }  // namespace

@@ -22,8 +22,8 @@ constexpr std::int64_t kRows = 2 * kTokens * kHeads;  // of a page
 class Pool {
  public:
   explicit Pool(DType t, bool centred = false)
-      : bytes_(static_cast<std::size_t>(kPages *
-                                        page_bytes_of(t, kTokens, kHeads, kSize, centred))) {
+      : bytes_(
+            static_cast<std::size_t>(kPages * page_bytes_of(t, kTokens, kHeads, kSize, centred))) {
     view = {bytes_.data(), slots_, std::ssize(bytes_) / kPages, kTokens, kHeads, kSize, t, centred};
   }
   Pool(const Pool&) = delete;
@@ -105,8 +105,7 @@ TEST_P(CodedPages, WhatTokensHaveInCommonCostsNoPrecision) {
                           .pages = pages_,
                           .end_token = kPages * kTokens});
     for (std::int64_t i = 0; i < kRows * kSize; ++i)
-      ASSERT_NEAR(wide_.row(1, 0)[i], before.row(1, 0)[i],
-                  GetParam() == DType::kI8 ? 0.02f : 0.15f)
+      ASSERT_NEAR(wide_.row(1, 0)[i], before.row(1, 0)[i], GetParam() == DType::kI8 ? 0.02f : 0.15f)
           << bias << " " << i;
   }
 }

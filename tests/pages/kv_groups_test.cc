@@ -10,8 +10,8 @@
 namespace longstride {
 namespace {
 
-constexpr KvShape kShape{.layers = 2, .kv_heads = 1, .head_size = 2, .page_tokens = 4};
-constexpr std::int64_t kChunkPages = 2, kChunk = kChunkPages * kShape.page_tokens;
+constexpr std::int64_t kPage = 4, kChunkPages = 2, kChunk = kChunkPages * kPage;
+const KvShape kShape{.layers = 2, .kv_heads = 1, .head_size = 2, .page_tokens = kPage};
 constexpr std::int64_t kLongest = 8;  // pages of a segment, or of a window with its chunk
 
 class Player {
@@ -101,10 +101,8 @@ void expect_a_step(std::int64_t tokens, std::int64_t window, std::int64_t per, b
   const OffloadCapacity offload{kShape.layers * groups, 0};
   Player player(schedule, {.logical_pages = layout.pages(),
                            .pages_per_group = per,
-                           .kv_pages = here,
-                           .gradient_pages = here,
-                           .kv_offload = offload,
-                           .gradient_offload = offload});
+                           .kv = {{.pages = here, .offload = offload}},
+                           .gradients = {{.pages = here, .offload = offload}}});
   for (int sequence = 0; sequence < 2; ++sequence) player.play();
   if (per < 100 && !sparse) {
     EXPECT_GT(player.moved().in, 0) << "groups of " << per;

@@ -11,7 +11,7 @@
 namespace longstride {
 namespace {
 
-constexpr KvShape kShape{.layers = 2, .kv_heads = 3, .head_size = 4, .page_tokens = 5};
+const KvShape kShape{.layers = 2, .kv_heads = 3, .head_size = 4, .page_tokens = 5};
 
 Task append(std::int64_t layer, PageRun run) {
   Task task;
@@ -33,7 +33,8 @@ Task touch_gradients(std::int64_t layer, PageRun run, PageRun freed = {}) {
 class KvStores : public ::testing::Test {
  protected:
   std::unique_ptr<Device> device_ = make_cpu_device();
-  KvStore store_{*device_, kShape, {.logical_pages = 6, .kv_pages = 8, .gradient_pages = 4}};
+  KvStore store_{
+      *device_, kShape, {.logical_pages = 6, .kv = {{.pages = 8}}, .gradients = {{.pages = 4}}}};
   std::vector<Task> tasks_;
   std::size_t next_ = 0;
 

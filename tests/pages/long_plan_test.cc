@@ -47,13 +47,15 @@ void plan(const KeyCut& forward, const KeyCut& backward) {
        .forward_cut = forward,
        .backward_cut = backward});
   const double scheduled = cpu_seconds();
-  KvAccesses lists = list_accesses(schedule, kLongLayers, kLongPage, true);
-  const std::int64_t accesses = lists.kv.size() + lists.gradients.size();
+  KvAccesses lists = list_accesses(
+      schedule, {.layers = kLongLayers, .kv_heads = 1, .head_size = 1, .page_tokens = kLongPage},
+      true);
+  const std::int64_t accesses = lists.kv[0].size() + lists.gradients[0].size();
   const double listed = cpu_seconds();
   Residency kv(kLongLayers, kLongTokens / kLongPage, kLongChunk / kLongPage),
       gradients(kLongLayers, kLongTokens / kLongPage, kLongChunk / kLongPage);
-  kv.begin(std::move(lists.kv));
-  gradients.begin(std::move(lists.gradients));
+  kv.begin(std::move(lists.kv[0]));
+  gradients.begin(std::move(lists.gradients[0]));
   const double ready = cpu_seconds();
 
   const ScheduleBytes schedule_bytes = bytes_of(schedule);

@@ -5,6 +5,7 @@
 #include <ctime>
 
 #include "base/random.h"
+#include "pages/kv_store.h"
 #include "pages/page_budget.h"
 
 namespace longstride {
@@ -72,7 +73,7 @@ TEST(LongSparse, AccountsOfSelectedPagesAreQuick) {
   EXPECT_GT(store.moved().in, 0);
   const double each = bookkeeping / static_cast<double>(pages);
   fmt::print("{} accesses to pages, {:.2f} us each; {} of {} pages on the device\n", pages,
-             each * 1e6, spread.capacity.kv_pages, schedule.peak_kv_pages);
+             each * 1e6, spread.capacity.kv[0].pages, schedule.peak_kv_pages);
 #if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   EXPECT_LT(each, 4e-6);
 #endif

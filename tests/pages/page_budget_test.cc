@@ -9,7 +9,7 @@
 namespace longstride {
 namespace {
 
-constexpr KvShape kShape{.layers = 3, .kv_heads = 1, .head_size = 2, .page_tokens = 4};
+const KvShape kShape{.layers = 3, .kv_heads = 1, .head_size = 2, .page_tokens = 4};
 const SequenceLayout kLayout{64, 8, 4, {0}};  // 8 chunks of 2 pages
 
 StepSchedule dense() { return make_step_schedule(kLayout, {{0, 0, 0}, 1}); }
@@ -18,10 +18,10 @@ TEST(SpreadPages, EverythingOnTheDeviceWhereItFits) {
   const StepSchedule schedule = dense();
   for (const std::int64_t device : {PageBudget::kAll, std::int64_t{1} << 40}) {
     const PageSpread s = spread_pages(kLayout, schedule, kShape, {.device = device});
-    EXPECT_EQ(s.capacity.kv_pages, schedule.peak_kv_pages);
-    EXPECT_EQ(s.capacity.gradient_pages, schedule.peak_gradient_pages);
+    EXPECT_EQ(s.capacity.kv[0].pages, schedule.peak_kv_pages);
+    EXPECT_EQ(s.capacity.gradients[0].pages, schedule.peak_gradient_pages);
     EXPECT_EQ(s.host_bytes + s.disk_bytes, 0);
-    EXPECT_EQ(s.capacity.kv_offload.host_records + s.capacity.kv_offload.disk_records, 0);
+    EXPECT_EQ(s.capacity.kv[0].offload.host_records + s.capacity.kv[0].offload.disk_records, 0);
   }
 }
 
@@ -36,19 +36,19 @@ TEST(SpreadPages, StaysWithinEveryBudget) {
       const PageSpread s =
           spread_pages(kLayout, schedule, kShape, {device, host, PageBudget::kAll, "/somewhere"});
       EXPECT_LE(s.kv_bytes + s.gradient_bytes, device);
-      EXPECT_GE(s.capacity.kv_pages, 16);
-      EXPECT_GE(s.capacity.gradient_pages, 16);
+      EXPECT_GE(s.capacity.kv[0].pages, 16);
+      EXPECT_GE(s.capacity.gradients[0].pages, 16);
       if (host != PageBudget::kAll) {
         const auto bytes = [](const OffloadCapacity& offload, std::int64_t page) {
           return offload.host_records * 2 * page;
         };
-        EXPECT_LE(bytes(s.capacity.kv_offload, kShape.page_bytes()) +
-                      bytes(s.capacity.gradient_offload, kShape.gradient_page_bytes()),
+        EXPECT_LE(bytes(s.capacity.kv[0].offload, kShape.page_bytes()) +
+                      bytes(s.capacity.gradients[0].offload, kShape.gradient_page_bytes()),
                   host);
       }
-      const OffloadCapacity& kv = s.capacity.kv_offload;
-      if (s.capacity.kv_pages < schedule.peak_kv_pages) {
-        EXPECT_GE(2 * kv.records(), schedule.peak_kv_pages - s.capacity.kv_pages);
+      const OffloadCapacity& kv = s.capacity.kv[0].offload;
+      if (s.capacity.kv[0].pages < schedule.peak_kv_pages) {
+        EXPECT_GE(2 * kv.records(), schedule.peak_kv_pages - s.capacity.kv[0].pages);
         EXPECT_LE(kv.records(), 3 * 8);
       }
     }
@@ -66,8 +66,8 @@ TEST(SpreadPages, SparseGradientsStayOffTheDisk) {
   const PageSpread s = spread_pages(kLayout, schedule, kShape,
                                     {least, 2 * gradients, PageBudget::kAll, "/somewhere"});
   EXPECT_EQ(s.capacity.pages_per_group, 1);
-  EXPECT_EQ(s.capacity.gradient_offload.disk_records, 0);
-  EXPECT_GT(s.capacity.gradient_offload.host_records, 0);
+  EXPECT_EQ(s.capacity.gradients[0].offload.disk_records, 0);
+  EXPECT_GT(s.capacity.gradients[0].offload.host_records, 0);
   EXPECT_TRUE(says(error_of([&] {
                      spread_pages(kLayout, schedule, kShape,
                                   {least, gradients / 4, PageBudget::kAll, "/somewhere"});
@@ -88,9 +88,9 @@ TEST(SpreadPages, SparseGradientsStayOnTheDeviceIfTheHostIsFull) {
     const PageSpread s =
         spread_pages(layout, schedule, kShape, {device, host, PageBudget::kAll, "/somewhere"});
     EXPECT_LE(s.kv_bytes + s.gradient_bytes, device);
-    EXPECT_LE(s.capacity.gradient_offload.host_records * kShape.gradient_page_bytes(), host);
-    EXPECT_EQ(s.capacity.gradient_offload.disk_records, 0);
-    return s.capacity.gradient_pages;
+    EXPECT_LE(s.capacity.gradients[0].offload.host_records * kShape.gradient_page_bytes(), host);
+    EXPECT_EQ(s.capacity.gradients[0].offload.disk_records, 0);
+    return s.capacity.gradients[0].pages;
   };
   const std::int64_t with_much = gradient_pages(2 * gradients);
   EXPECT_LT(with_much, schedule.peak_gradient_pages / 2);
@@ -100,6 +100,51 @@ TEST(SpreadPages, SparseGradientsStayOnTheDeviceIfTheHostIsFull) {
     EXPECT_GT(here, last) << host;
     EXPECT_LE(here * kShape.gradient_page_bytes(), gradients - host + gradients / 16) << host;
     last = here;
+  }
+}
+
+// Layers of two types share the budgets: pools of sparse layers come first, and their gradients
+// stay off the disk; those of windows go there.
+TEST(SpreadPages, PoolsOfSeveralTypes) {
+  const SequenceLayout layout{4096, 8, 4, {0}};
+  ScheduleOptions options{{0, 8, 0, 8}, 1};
+  options.sparse.budgets = {3, SparseLayers::kNone, 3, SparseLayers::kNone};
+  options.sparse.selection.union_pages = 4;
+  const StepSchedule schedule = make_step_schedule(layout, options);
+  const PageTypes sparse{DType::kI8, DType::kF32}, window{DType::kBF16, DType::kBF16};
+  const KvShape shape{.layers = 4,
+                      .kv_heads = 1,
+                      .head_size = 16,
+                      .page_tokens = 4,
+                      .by_layer = {sparse, window, sparse, window}};
+  const PageSpread all = spread_pages(layout, schedule, shape, {});
+  ASSERT_EQ(all.capacity.kv.size(), 2u);
+  ASSERT_EQ(all.capacity.gradients.size(), 2u);
+  EXPECT_EQ(all.capacity.kv[1].layers, (std::vector<std::int64_t>{1, 3}));
+  EXPECT_EQ(all.capacity.kv[0].page_bytes, shape.page_bytes(0));
+  EXPECT_EQ(all.capacity.kv[0].most, 2 * 1024);
+  EXPECT_EQ(all.capacity.kv[0].most + all.capacity.kv[1].most, schedule.peak_kv_pages);
+  EXPECT_GE(all.capacity.gradients[0].most + all.capacity.gradients[1].most,
+            schedule.peak_gradient_pages);
+  EXPECT_LT(all.capacity.gradients[1].most, 20);
+  const std::int64_t streaming = streaming_device_bytes(layout, schedule, shape),
+                     gradients = 2048 * shape.gradient_page_bytes(0),
+                     keys = 2048 * shape.page_bytes(0);
+  // Room for half of the sparse layers' keys, and on the host for their gradients and the others.
+  const PageSpread s = spread_pages(
+      layout, schedule, shape,
+      {streaming + keys / 2, gradients + gradients / 8 + keys, PageBudget::kAll, "/somewhere"});
+  EXPECT_GT(s.capacity.kv[0].pages, 1024);
+  EXPECT_LT(s.capacity.kv[1].pages, 50);
+  EXPECT_EQ(s.capacity.kv[0].offload.disk_records, 0);
+  EXPECT_EQ(s.capacity.gradients[0].offload.disk_records, 0);
+  EXPECT_GT(s.capacity.kv[1].offload.disk_records, 0);
+  EXPECT_LE(s.kv_bytes + s.gradient_bytes, streaming + keys / 2);
+  for (std::int64_t share = 0; share <= 8; ++share) {
+    const std::int64_t least = least_device_bytes(layout, schedule, shape),
+                       device = least + (streaming - least) * share / 8;
+    const PageSpread tight = spread_pages(layout, schedule, shape, {.device = device});
+    EXPECT_LE(tight.kv_bytes + tight.gradient_bytes, device);
   }
 }
 
@@ -115,8 +160,8 @@ TEST(SpreadPages, BuffersOfTheDiskGrowAsRecordsShrink) {
     const PageBudget budget{least_device_bytes(layout, schedule, large),
                             sparse ? gradients * 9 / 8 : 0, PageBudget::kAll, "/somewhere"};
     const PageSpread s = spread_pages(layout, schedule, large, budget);
-    EXPECT_GT(s.capacity.kv_offload.disk_records, 0);
-    return s.capacity.kv_offload.disk_buffers;
+    EXPECT_GT(s.capacity.kv[0].offload.disk_records, 0);
+    return s.capacity.kv[0].offload.disk_buffers;
   };
   EXPECT_EQ(buffers(false), 16);  // of 16 MiB, in F32
   EXPECT_EQ(buffers(true), 512);  // of 512 KiB
@@ -149,9 +194,9 @@ TEST(SpreadPages, TheSmallerKindStaysFirst) {
   const PageSpread s = spread_pages(
       layout, schedule, kShape,
       {.device = streaming + schedule.peak_gradient_pages * kShape.gradient_page_bytes()});
-  EXPECT_EQ(s.capacity.gradient_pages, schedule.peak_gradient_pages);
-  EXPECT_LT(s.capacity.kv_pages, schedule.peak_kv_pages);
-  EXPECT_EQ(s.capacity.gradient_offload.records(), 0);
+  EXPECT_EQ(s.capacity.gradients[0].pages, schedule.peak_gradient_pages);
+  EXPECT_LT(s.capacity.kv[0].pages, schedule.peak_kv_pages);
+  EXPECT_EQ(s.capacity.gradients[0].offload.records(), 0);
 }
 
 // If keys are cut into segments, the largest working set does not grow with the context.

@@ -64,15 +64,16 @@ std::vector<GpuStep> kinds() {
   return steps;
 }
 
-std::int64_t page_bytes(const StepPlan& plan, const GpuStep& step) {
-  const KvShape shape = kv_shape(step.config(), step.numerics());
-  return plan.pages.kv_pages * shape.page_bytes() +
-         plan.pages.gradient_pages * shape.gradient_page_bytes();
+std::int64_t page_bytes(const StepPlan& plan) {
+  std::int64_t bytes = 0;
+  for (const auto* pools : {&plan.pages.kv, &plan.pages.gradients})
+    for (const PoolCapacity& pool : *pools) bytes += pool.pages * pool.page_bytes;
+  return bytes;
 }
 
 TEST(StepCost, MoreMemoryForPagesIsNeverSlower) {
   for (GpuStep step : kinds()) {
-    const std::int64_t all = page_bytes(step.plan(), step);
+    const std::int64_t all = page_bytes(step.plan());
     const SequenceLayout layout = step.plan().layout();
     const std::int64_t least =
         least_device_bytes(layout, make_step_schedule(layout, step.plan().schedule),

@@ -23,6 +23,8 @@ NumericsRecord example() {
   record.choices = {{"a product", "7f 3"}};
   record.sparse.budgets = {64, SparseLayers::kNone};
   record.sparse.selection = {2, 3, 400, 32, Summary::kOutliers, Scoring::kOomb};
+  record.hot_pages = 48;
+  record.set_pages({{DType::kI8, DType::kF8E4M3}, {DType::kBF16, DType::kF32}});
   return record;
 }
 
@@ -37,12 +39,13 @@ TEST(NumericsRecord, JsonHoldsEveryField) {
   const auto names = {"chunk_tokens",      "page_tokens", "head_block_rows", "compute",
                       "kv_gradient_dtype", "determinism", "device",          "kernels",
                       "choices",           "sparse",      "quantize",        "tied_apart",
-                      "data_groups"};
+                      "data_groups",       "kv_dtype",    "kv_dtypes",       "kv_gradient_dtypes",
+                      "kv_centred",        "hot_pages"};
   const Json json = as_json(example());
   EXPECT_EQ(json.size(), names.size());
   for (const char* name : names) EXPECT_TRUE(json.contains(name)) << name;
-  EXPECT_EQ(sizeof(NumericsRecord), 5 * sizeof(std::int64_t) + sizeof(SparseLayers) +
-                                        3 * sizeof(std::string) +
+  EXPECT_EQ(sizeof(NumericsRecord), 7 * sizeof(std::int64_t) + sizeof(SparseLayers) +
+                                        3 * sizeof(std::string) + sizeof(std::vector<PageTypes>) +
                                         sizeof(std::map<std::string, std::string>));
 }
 
@@ -61,6 +64,13 @@ TEST(NumericsRecord, DamageIsNamed) {
       EXPECT_FALSE(numerics_from_json(missing, "state.json").tied_apart);
     } else if (key == "data_groups") {
       EXPECT_EQ(numerics_from_json(missing, "state.json").data_groups, 1);
+    } else if (key == "hot_pages") {
+      EXPECT_EQ(numerics_from_json(missing, "state.json").hot_pages, 0);
+    } else if (key == "kv_dtype") {
+      EXPECT_FALSE(numerics_from_json(missing, "state.json").kv_codes);
+    } else if (key == "kv_centred") {
+      EXPECT_TRUE(says(error_of([&] { numerics_from_json(missing, "state.json"); }),
+                       {"state.json", "8 bits", "version", "new run"}));
     } else {
       EXPECT_TRUE(says(error_of([&] { numerics_from_json(missing, "state.json"); }),
                        {"state.json", "damaged", key, "another checkpoint"}));
@@ -112,7 +122,8 @@ TEST(DescribeDifference, NamesWhatDiffers) {
 TEST(DescribeDifference, SeesEveryField) {
   const Json whole = as_json(example());
   for (const auto& [key, value] : whole.items()) {
-    if (key == "choices") continue;  // reused on resume, so never compared
+    if (key == "choices") continue;     // reused on resume, so never compared
+    if (key == "kv_centred") continue;  // never false in a record that can be read
     Json changed = as_json(example());
     if (key == "sparse")
       changed.at(key).at("sinks") = 1;
@@ -120,6 +131,9 @@ TEST(DescribeDifference, SeesEveryField) {
       changed[key] = value == "bf16"     ? Json("f32")
                      : value == "fast"   ? Json("exact")
                      : value == true     ? Json(false)
+                     : value == "int8"   ? Json("fp8")
+                     : value == "fp8"    ? Json("int8")
+                     : value.is_array()  ? Json({"int8", "fp8"})
                      : value.is_string() ? Json("other")
                                          : Json(1);
     const std::string text = describe_difference(example(), numerics_from_json(changed, "here"));

@@ -80,6 +80,20 @@ TEST(SelectedPages, KnowWhetherOtherRanksHoldThemToo) {
   EXPECT_EQ((std::vector<SelectedPage>{ranks.pages().begin(), ranks.pages().end()}), late);
 }
 
+TEST(SelectedPages, KnowTheSlotsOfThoseThatAreNotCoded) {
+  const VisitBuffers lists = two_lists();
+  SelectedRanks ranks;
+  ranks.build(lists.view(), kPageTokens, 0, 3);
+  const std::vector<std::int32_t> slots = {9, 8, 7, 6, 5, 4};
+  PagesView others;
+  others.slots = slots.data();
+  const auto found = [&](const std::vector<std::int32_t>& coded) {
+    return copied(ranks.slots_of_others(coded, others));
+  };
+  EXPECT_EQ(found({}), (std::vector<std::int32_t>{9, 8, 7, 4}));  // of pages 0, 1, 2 and 5
+  EXPECT_EQ(found({1, 4, 5}), (std::vector<std::int32_t>{9, -1, 7, -1}));
+}
+
 // Any lists in ranges of any length: every copy is found under its own page, once, in the order of
 // query pages, and every page has one first and one last range.
 TEST(SelectedPages, FindEveryCopy) {

@@ -140,9 +140,8 @@ class Tape {
       for (std::size_t c = 0; c < columns; ++c) {
         double sum = 0;
         for (std::size_t i = page + c; i < end; i += columns) sum += x->value[i];
-        centres[c] = static_cast<double>(
-            to_float(to_bf16(static_cast<float>(sum * static_cast<double>(columns) /
-                                                static_cast<double>(end - page)))));
+        centres[c] = static_cast<double>(to_float(to_bf16(static_cast<float>(
+            sum * static_cast<double>(columns) / static_cast<double>(end - page)))));
       }
       for (std::size_t row = page; row < end; row += C) {
         const auto off = [&](std::size_t i) {

@@ -19,13 +19,26 @@ constexpr std::int64_t kChunk = 32, kPage = 16;
 
 struct Codes {
   const char *kv, *gradients;
+  const char *odd_kv = kv, *odd_gradients = gradients;  // of every second layer
 };
-constexpr Codes kAllCodes[] = {{"int8", "f32"}, {"fp8", "bf16"},  {"auto", "int8"},
-                               {"auto", "fp8"}, {"int8", "int8"}, {"fp8", "fp8"}};
+constexpr Codes kAllCodes[] = {{"int8", "f32"},
+                               {"fp8", "bf16"},
+                               {"auto", "int8"},
+                               {"auto", "fp8"},
+                               {"int8", "int8"},
+                               {"fp8", "fp8"},
+                               {"int8", "int8", "auto", "bf16"},
+                               {"auto", "f32", "fp8", "int8"},
+                               {"int8", "bf16", "int8", "int8"}};
 
 // Dense layers and windows; or sparse layers among them.
 NumericsChoice choice_of(const Codes& codes, const ModelConfig& config, bool sparse) {
-  NumericsChoice choice{.kv_gradient_dtype = codes.gradients, .kv_dtype = codes.kv};
+  NumericsChoice choice;
+  for (std::int64_t l = 0; l < config.layers; ++l) {
+    choice.layer_kv_dtypes.emplace_back(l % 2 == 0 ? codes.kv : codes.odd_kv);
+    choice.layer_kv_gradient_dtypes.emplace_back(l % 2 == 0 ? codes.gradients
+                                                            : codes.odd_gradients);
+  }
   if (!sparse) return choice;
   for (std::int64_t l = 0; l < config.layers; ++l)
     choice.sparse.budgets.push_back(l % 3 == 2 ? SparseLayers::kNone : 4 + l);
@@ -124,9 +137,9 @@ TEST(StepCodedPages, IsTheModelWithRoundedKeysAndValues) {
     const auto weights = random_weights(*device, c.config, seed);
     const auto [word, code] =
         seed % 2 == 0 ? std::pair{"int8", DType::kI8} : std::pair{"fp8", DType::kF8E4M3};
-    const reference::Result expected = reference::run(c.config, *weights, c.tokens, c.targets,
-                                                      c.document_starts, 0, nullptr,
-                                                      reference::PageCodes{code, kPage});
+    const reference::Result expected =
+        reference::run(c.config, *weights, c.tokens, c.targets, c.document_starts, 0, nullptr,
+                       reference::PageCodes{code, kPage});
     double furthest = 0;
     const StepOutcome wide = run_step(*device, c, *weights, kChunk, kPage, 1);
     for (std::int64_t p = 0; p < wide.gradients->size(); ++p) {
@@ -173,6 +186,67 @@ TEST(StepCodedPages, WideCopiesDoNotGrowWithTheContext) {
         .memory.wide_pages;
   };
   EXPECT_EQ(wide(4000), wide(16000));
+}
+
+// Layers whose gradient pages are few keep them in bf16, unless the user says otherwise.
+TEST(StepCodedPages, ShortWindowsKeepTheirGradients) {
+  const auto device = make_cpu_device();
+  ModelConfig config;
+  config.layers = 4;
+  config.vocabulary = 10;
+  config.windows = {0, 8 * kChunk, 8 * kChunk + 1, 0};
+  const auto pages = [&](const NumericsChoice& choice) {
+    std::vector<PageTypes> types;
+    const NumericsRecord record = choose_numerics(*device, config, kChunk, kPage, choice);
+    for (std::int64_t l = 0; l < 4; ++l) types.push_back(record.pages_of(l));
+    return types;
+  };
+  const PageTypes coded{DType::kI8, DType::kI8}, few{DType::kI8, DType::kBF16};
+  EXPECT_EQ(pages({.kv_gradient_dtype = "int8", .kv_dtype = "int8"}),
+            (std::vector{coded, few, coded, coded}));
+  NumericsChoice choice{.kv_dtype = "int8", .layer_kv_gradient_dtypes = {"int8"}};
+  EXPECT_EQ(pages(choice), std::vector(4, coded));
+  choice.layer_kv_dtypes = {"auto", "int8"};
+  const PageTypes wide{DType::kF32, DType::kI8};
+  EXPECT_EQ(pages(choice), (std::vector{wide, coded, wide, coded}));
+  choice.layer_kv_dtypes = {"fp8*3"};
+  EXPECT_TRUE(says(error_of([&] { pages(choice); }),
+                   {"attention.kv_dtype", "3 layers", "model 4", "fp8*24"}));
+  choice.layer_kv_dtypes = {"bf16"};
+  EXPECT_TRUE(says(error_of([&] { pages(choice); }), {"attention.kv_dtype", "bf16", "int8"}));
+  choice.layer_kv_dtypes = {};
+  choice.layer_kv_gradient_dtypes = {"int9"};
+  EXPECT_TRUE(
+      says(error_of([&] { pages(choice); }), {"attention.kv_gradient_dtype", "int9", "bf16"}));
+}
+
+// A few pages of a sparse layer get most of the additions.
+TEST(StepCodedPages, HotPagesSaveMostOfTheError) {
+  const auto device = make_cpu_device();
+  Random random(5, 21);
+  RandomCase c;
+  c.config = random_config(random);
+  c.config.layers = 2;
+  c.config.windows = {0, 0};
+  fill_sequence(c, random, 100 * kPage, 1, 0);
+  const auto weights = gentle_weights(*device, c.config, 5);
+  NumericsChoice choice;
+  choice.sparse.budgets = {4, 4};
+  choice.sparse.selection = {.sinks = 1, .recent = 1, .union_pages = 6, .summary_tokens = 4};
+  const auto gradients = [&](const char* type, std::int64_t hot) {
+    choice.kv_gradient_dtype = type;
+    choice.hot_pages = hot;
+    return run_step(*device, c, *weights, kPage, kPage, 1, 0, false, choice).gradients;
+  };
+  const auto exact = gradients("f32", 64);
+  const auto error = [&](const char* type, std::int64_t hot) {
+    const auto coded = gradients(type, hot);
+    return relative_error(reinterpret_cast<const float*>(coded->data()),
+                          reinterpret_cast<const float*>(exact->data()), coded->bytes() / 4);
+  };
+  const double none = error("int8", 0), few = error("int8", 4);
+  EXPECT_LT(few, none / 3);
+  EXPECT_LT(few, error("bf16", 0));
 }
 
 TEST(StepCodedPages, EverySequenceRoundsGradientsDifferently) {

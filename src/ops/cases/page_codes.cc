@@ -49,8 +49,9 @@ struct CodedCase {
   // What a call reads and writes of `count` pages, if it touches coded bytes and wide ones so
   // often.
   double bytes(std::int64_t count, std::int64_t coded_times, std::int64_t wide_times) const {
-    return static_cast<double>(count * rows() *
-                               (coded_times * (C + 2) + wide_times * C * size_of(wide)));  // centres are few
+    return static_cast<double>(
+        count * rows() *
+        (coded_times * (C + 2) + wide_times * C * size_of(wide)));  // centres are few
   }
 
  private:
@@ -204,8 +205,8 @@ void input_wide_pool(Problem& p, const CodedCase& a) {
   const std::int64_t of_page = a.wide_bytes() / size_of(a.wide), of_token = 2 * a.K * a.C;
   for (std::int64_t i = 0; a.odd_rows && i < pool.elements(); ++i) {
     const bool negative = i / of_page % 2 == 0 && i % of_page / of_token % 2 == 1;
-    pool.set(i, negative ? -pool.get(i - of_token)
-                         : odd_element(a, i / a.C % 13, i % a.C, pool.get(i)));
+    pool.set(
+        i, negative ? -pool.get(i - of_token) : odd_element(a, i / a.C % 13, i % a.C, pool.get(i)));
   }
 }
 
@@ -314,7 +315,8 @@ Problem narrow_pages_problem(const CodedCase& a) {
       const auto from = v["wide"].begin() + wide_at(a, a.wide_slots()[at(page)], 0);
       for (std::int64_t column = 0; column < columns; ++column) {
         float sum = 0;
-        for (std::int64_t t = 0; t < tokens; ++t) sum += static_cast<float>(from[t * columns + column]);
+        for (std::int64_t t = 0; t < tokens; ++t)
+          sum += static_cast<float>(from[t * columns + column]);
         const double mean = sum / static_cast<float>(tokens);
         const bool is_centre = std::fabs(mean) < 0x1p126;
         codes.set_centre(slot, column / a.C, column % a.C,

@@ -25,20 +25,20 @@ void check_queries(const ConstView& q_THC, const PagesView& kv, const VisitsView
   check_segments(segments, chunk_keys(visits, q[0], kv.page_tokens));
 }
 
-void check_coded(const PagesView& coded, const PagesView& wide, const CodedView& codes,
+void check_coded(const PagesView& coded, const PagesView& wide, std::span<const std::int32_t> pages,
                  const VisitsView& visits) {
   if (coded.base == nullptr) return;
-  const std::int64_t bytes = page_bytes_of(coded.dtype, coded.page_tokens, coded.kv_heads,
-                                           coded.head_size, coded.centred);
+  const std::int64_t bytes =
+      page_bytes_of(coded.dtype, coded.page_tokens, coded.kv_heads, coded.head_size, coded.centred);
   LS_CHECK(is_page_code(coded.dtype) && coded.page_tokens == wide.page_tokens &&
                coded.kv_heads == wide.kv_heads && coded.head_size == wide.head_size &&
                coded.page_bytes >= bytes,
            "coded pages of {}, {} bytes", name_of(coded.dtype), coded.page_bytes);
   const std::int64_t own = visits.chunk_begin / wide.page_tokens;
-  for (std::size_t i = 0; i < codes.pages.size(); ++i) {
-    const std::int32_t page = codes.pages[i];
-    LS_CHECK(page < own && (i == 0 || (page > codes.pages[i - 1] &&
-                                       wide.slots[page] == wide.slots[codes.pages[i - 1]] + 1)),
+  for (std::size_t i = 0; i < pages.size(); ++i) {
+    const std::int32_t page = pages[i];
+    LS_CHECK(page < own && (i == 0 || (page > pages[i - 1] &&
+                                       wide.slots[page] == wide.slots[pages[i - 1]] + 1)),
              "coded page {} of slot {} before page {}", page, wide.slots[page], own);
   }
 }
@@ -67,7 +67,7 @@ void check(const Stream& stream, const PagedAttentionForward& a) {
   const Shape& q = a.q_THC.shape();
   LS_CHECK(a.out_THC.shape() == q, "out {} q {}", a.out_THC.shape().to_string(), q.to_string());
   LS_CHECK(a.lse_HT.shape() == Shape({q[1], q[0]}), "lse {}", a.lse_HT.shape().to_string());
-  check_coded(a.codes.kv, a.kv, a.codes, a.visits);
+  check_coded(a.codes.kv, a.kv, a.codes.kv_pages, a.visits);
   check_scratch(stream, a.q_THC, a.kv, a.visits, a.scratch);
 }
 
@@ -81,8 +81,8 @@ void check(const Stream& stream, const PagedAttentionBackward& a) {
            "gradient pages of {} bytes, of {}", a.kv_gradient.page_bytes, name_of(stored));
   LS_CHECK(a.codes.gradients.base == nullptr || stored == DType::kF32, "sums of {}",
            name_of(stored));
-  check_coded(a.codes.kv, a.kv, a.codes, a.visits);
-  check_coded(a.codes.gradients, a.kv_gradient, a.codes, a.visits);
+  check_coded(a.codes.kv, a.kv, a.codes.kv_pages, a.visits);
+  check_coded(a.codes.gradients, a.kv_gradient, a.codes.gradient_pages, a.visits);
   check_scratch(stream, a.q_THC, a.kv, a.visits, a.scratch);
 }
 

@@ -104,7 +104,8 @@ void widen_page(const WidenPages& a, std::int64_t page) {
 
 // Sets the centres of a page's first rows.
 void set_centres(const RowsOfPage& rows, std::int64_t filled) {
-  const std::int64_t C = rows.row_elements(), per_token = rows.rows_of_token();
+  const std::int64_t C = rows.row_elements(), per_token = rows.rows_of_token(),
+                     tokens = filled / per_token;
   float x[kMostInRow], sums[kMostInRow];
   for (std::int64_t first = 0; first < per_token; ++first) {
     std::fill_n(sums, C, 0.0f);
@@ -114,7 +115,7 @@ void set_centres(const RowsOfPage& rows, std::int64_t filled) {
     }
     bf16* centres = rows.centres(first);
     for (std::int64_t i = 0; i < C; ++i)
-      centres[i] = centre_of(sums[i], static_cast<float>(filled / per_token));
+      centres[i] = centre_of(sums[i], static_cast<float>(tokens));
   }
 }
 

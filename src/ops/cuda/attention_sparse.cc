@@ -171,15 +171,17 @@ class Call {
     gather_codes(stream_, codes_.kv, ranks.slots(visits_, codes_.kv, r.begin, r.end), at.copies);
     return at.copies;
   }
-  // Adds the gradients of these keys, to the coded pages if they are in 8 bits.
+  // Adds the gradients of these keys: to the codes of pages that have some, else to the pages.
   void add_gradients(RankRange r, const PagesView& to, std::uint64_t rounding) const {
     ranks.build(visits_, kv_.page_tokens, r.begin, r.end);
-    const bool coded = codes_.gradients.base != nullptr;
-    (coded ? add_copies_to_codes : add_copies)(stream_, {.ranks = ranks,
-                                                         .copies = at.gradients,
-                                                         .to = coded ? codes_.gradients : to,
-                                                         .waiting = at.waiting,
-                                                         .rounding = rounding});
+    AddCopies add{.ranks = ranks,
+                  .copies = at.gradients,
+                  .to = to,
+                  .waiting = at.waiting,
+                  .rounding = rounding};
+    if (codes_.gradients.base == nullptr) return add_copies(stream_, add);
+    add.to = codes_.gradients;
+    add_copies_to_codes(stream_, add, codes_.gradient_pages, to);
   }
 
  private:

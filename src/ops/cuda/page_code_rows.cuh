@@ -250,8 +250,7 @@ inline PagePools pools_of(const PagesView& codes, const PagesView& wide, std::in
 
 template <class Form>
 dim3 row_grid(const PagePools& pools, std::int64_t pages) {
-  return dim3(grid_size(ceil_div(pools.rows(), Form::kBlockRows)),
-              static_cast<unsigned>(pages));
+  return dim3(grid_size(ceil_div(pools.rows(), Form::kBlockRows)), static_cast<unsigned>(pages));
 }
 
 }  // namespace longstride::ops::cuda::page_rows

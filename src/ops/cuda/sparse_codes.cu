@@ -32,8 +32,11 @@ __global__ void __launch_bounds__(kThreads)
 
 struct CodedCopies {
   const SelectedPage* pages;
+  const std::int32_t* other_slots;  // by selected page; -1: it is coded
   const std::int32_t *places, *slots;
   float* waiting;
+  std::byte* others;
+  std::int64_t other_bytes;  // of a page
   std::uint64_t rounding;
 };
 
@@ -79,6 +82,19 @@ __global__ void __launch_bounds__(kThreads) add_copies_kernel(PagePools pools, C
     if (!page.last) row.for_pieces([&](int j, unsigned c) { store_floats<N>(x[j], waits + c); });
   }
   if (!page.last) return;  // of all threads of the block
+  if (const std::int32_t other = a.other_slots[blockIdx.y]; other >= 0) {
+    if (!exists) return;
+    float* const to = reinterpret_cast<float*>(a.others + other * a.other_bytes) +
+                      std::int64_t{row.row()} * pools.head_size;
+    row.for_pieces([&](int j, unsigned c) {
+      float y[N];
+      load_floats<N>(to + c, y);
+#pragma unroll
+      for (int i = 0; i < N; ++i) y[i] += x[j][i];
+      store_floats<N>(y, to + c);
+    });
+    return;
+  }
   std::uint32_t most = 0, most_added = 0;
   // Every lane reads the row's scale before the team's maximum is known, so before it is replaced.
   const float before = exists ? to_float(*row.scale) : 0.0f;
@@ -141,14 +157,19 @@ void gather_codes(longstride::cuda::CudaStream& stream, const PagesView& codes,
   }
 }
 
-void add_copies_to_codes(longstride::cuda::CudaStream& stream, const AddCopies& a) {
+void add_copies_to_codes(longstride::cuda::CudaStream& stream, const AddCopies& a,
+                         std::span<const std::int32_t> coded, const PagesView& others) {
   const std::span<const SelectedPage> pages = a.ranks.pages();
   const std::span<const std::int32_t> places = a.ranks.places();
+  const std::span<const std::int32_t> other_slots = a.ranks.slots_of_others(coded, others);
   const PagePools pools = pools_with_copies(a.to, a.copies);
   CodedCopies copies{.pages = stream.upload(pages.data(), std::ssize(pages)),
+                     .other_slots = stream.upload(other_slots.data(), std::ssize(other_slots)),
                      .places = stream.upload(places.data(), std::ssize(places)),
                      .slots = stream.upload(a.to.slots, std::int64_t{pages.back().page} + 1),
                      .waiting = a.waiting,
+                     .others = others.base,
+                     .other_bytes = others.page_bytes,
                      .rounding = a.rounding};
   for (std::int64_t first = 0; first < std::ssize(pages); first += kMostPages) {
     const std::int64_t count = std::min(kMostPages, std::ssize(pages) - first);
@@ -159,6 +180,7 @@ void add_copies_to_codes(longstride::cuda::CudaStream& stream, const AddCopies& 
     });
     LS_CUDA_LAUNCHED();
     copies.pages += count;
+    copies.other_slots += count;
   }
 }
 

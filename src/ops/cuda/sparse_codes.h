@@ -18,7 +18,9 @@ bool fits_sparse_codes(const PagesView& codes);
 void gather_codes(longstride::cuda::CudaStream& stream, const PagesView& codes,
                   std::span<const std::int32_t> slots, bf16* run);
 
-// As add_copies, into coded pages: the bits of sums in F32 that add_to_coded_pages adds.
-void add_copies_to_codes(longstride::cuda::CudaStream& stream, const AddCopies& args);
+// As add_copies, into coded pages (`to`): the bits of sums in F32 that add_to_coded_pages adds.
+// Pages that are not among `coded`, which ascend, are F32 pages of `others`.
+void add_copies_to_codes(longstride::cuda::CudaStream& stream, const AddCopies& args,
+                         std::span<const std::int32_t> coded, const PagesView& others);
 
 }  // namespace longstride::ops::cuda

@@ -14,7 +14,7 @@ namespace longstride::ops::cuda {
 // whose visits all came by is added to the page at once. Sums of other pages wait in `waiting` for
 // the next call.
 struct AddCopies {
-  const SelectedRanks& ranks;    // built
+  SelectedRanks& ranks;          // built
   const bf16* copies = nullptr;  // gradients, laid out as pages are
   PagesView to;                  // F32 or BF16, += (sparse_codes.h: coded)
   float* waiting = nullptr;      // [distinct page][P][2][K][C]; unused if all ranks are in one call
