@@ -10,6 +10,7 @@
 #include "base/thread_pool.h"
 #include "cli/bench_stage.h"
 #include "cli/link_rate.h"
+#include "cli/page_pools.h"
 #include "observe/flops.h"
 #include "plan/allocator_model.h"
 #include "plan/pipeline_svg.h"
@@ -98,6 +99,7 @@ OrderedJson memory_to_json(Engine& engine, const StepBenchResult& best) {
           {"retained", m.retained},
           {"host_pages", m.host_pages},
           {"disk_pages", m.disk_pages},
+          {"pools", page_pools_to_json(engine.runner().plan(), best.record)},
           {"host_activations", m.host_activations},
           {"disk_activations", m.disk_activations},
           {"moved_out", best.result.moved.out},
@@ -184,6 +186,9 @@ void log_figures(const StepBenchOptions& o, Engine& engine, const StepBenchResul
       bytes(m.kv_gradient_pages), bytes(m.workspace),
       m.wide_pages > 0 ? ", wide copies of pages " + bytes(m.wide_pages) : "",
       m.retained > 0 ? ", activations " + bytes(m.retained) : "");
+  if (m.host_pages + m.disk_pages > 0)
+    for (const std::string& line : describe_page_pools(engine.runner().plan(), best.record))
+      log_info("{}", line);
   if (const SelectionCounts& selection = best.result.selection; selection.unions > 0)
     log_info(
         "sparse: a chunk attends to {:.0f} different earlier pages in a layer ({} at most), each "

@@ -33,7 +33,7 @@ struct Options {
   std::string model, adapter, out, chunk = "1024", page = "128", device = "auto";
   TokenOptions tokens;
   std::int64_t keep_chunks = 1, first_position = 0;
-  bool rebuild_feed_forward = false, compare_dense = false;
+  bool rebuild_feed_forward = false, compare_dense = false, compare_wide = false;
   NumericsChoice numerics;
   AttentionChoice attention;
   RopeOptions rope;
@@ -142,6 +142,29 @@ Outcome run(const Options& o, const Sample& sample, const AdaptedModel& model, E
   return {result, numerics};
 }
 
+// The same sequence with pages of K/V in the type of compute and gradient pages in F32, beside
+// which `gradients` are put, and the pages that sparse layers selected.
+OrderedJson compare_with_wide(Options o, const Sample& sample, const AdaptedModel& model,
+                              const ModelConfig& config, Device& device, const SparseLayers& sparse,
+                              const HostGradients& gradients, const PageLists& lists) {
+  o.losses.clear();
+  o.numerics.kv_dtype = "auto";
+  o.numerics.kv_gradient_dtype = "f32";
+  o.numerics.layer_kv_dtypes.clear();
+  o.numerics.layer_kv_gradient_dtypes.clear();
+  Engine engine(device, config, parameters_of(o, model, device));
+  const auto [result, numerics] = run(o, sample, model, engine, sparse);
+  OrderedJson json = {{"loss", result.loss_sum / static_cast<double>(result.targets)},
+                      {"correct", result.correct}};
+  const SequenceLayout layout{sample.size(), numerics.chunk_tokens, numerics.page_tokens,
+                              sample.document_starts};
+  if (sparse.any())
+    json["same_pages"] =
+        share_of_same_pages(lists, all_lists(engine.runner().selected(), sparse, layout));
+  json["groups"] = compare_gradients(gradients, fetch_gradients(engine.gradients()));
+  return json;
+}
+
 // The same sequence with dense attention, beside which `gradients` are put.
 OrderedJson compare_with_dense(const Options& o, const Sample& sample, const AdaptedModel& model,
                                ModelConfig config, Device& device, const HostGradients& gradients) {
@@ -167,6 +190,11 @@ int gradients(const Options& o) {
       apply_sparse_options(o.attention, parse_size(o.page, "--page"), sample.size(), config);
   if (!o.lists.empty()) check_lists_output(o.lists, sparse, o.model);
   if (!o.picture.empty()) check_picture_output(o.picture, sparse);
+  if (const NumericsChoice& n = o.numerics;
+      o.compare_wide && n.kv_dtype == "auto" && n.kv_gradient_dtype == "f32" &&
+      n.layer_kv_dtypes.empty() && n.layer_kv_gradient_dtypes.empty())
+    throw Error("--compare-wide, and the pages are wide already",
+                "add --kv-dtype int8 or --kv-gradient-dtype int8, for instance");
   if (o.keep_chunks < 1)
     throw Error(fmt::format("--keep-chunks is {}", o.keep_chunks),
                 "at least the last chunk is kept: give 1 or more");
@@ -189,10 +217,14 @@ int gradients(const Options& o) {
                         {"recompute", result.seconds.recompute},
                         {"backward", result.seconds.backward}}},
                       {"numerics", to_json(numerics)}};
-  if (o.compare_dense) {
+  if (o.compare_dense || o.compare_wide) {
     const HostGradients here = fetch_gradients(engine->gradients());
-    engine.reset();  // its memory serves the dense step
-    json["dense"] = compare_with_dense(o, sample, model, config, *device, here);
+    const PageLists lists = all_lists(engine->runner().selected(), sparse, layout);
+    engine.reset();  // its memory serves the other steps
+    if (o.compare_wide)
+      json["wide"] = compare_with_wide(o, sample, model, config, *device, sparse, here, lists);
+    if (o.compare_dense)
+      json["dense"] = compare_with_dense(o, sample, model, config, *device, here);
   }
   return print_output(dump_json(json) + "\n");
 }
@@ -245,6 +277,9 @@ void add_gradients(CLI::App& app, Action& action) {
   command->add_flag("--compare-dense", o->compare_dense,
                     "also run dense attention: loss, and by group of parameters the relative "
                     "difference and the cosine of the gradients");
+  command->add_flag("--compare-wide", o->compare_wide,
+                    "also run with pages that are not in 8 bits, and gradient pages in f32: loss, "
+                    "share of selected pages that are the same, and gradients as --compare-dense");
   add_numerics_options(*command, o->numerics);
   add_device_option(*command, o->device);
   command->callback([o, &action] { action = [o] { return gradients(*o); }; });

@@ -5,10 +5,12 @@
 #include <algorithm>
 
 #include "base/sizes.h"
+#include "cli/page_pools.h"
 #include "cli/text_table.h"
 #include "plan/allocator_model.h"
 #include "plan/memory_map_svg.h"
 #include "plan/plan_page.h"
+#include "train/accuracy_costs.h"
 
 namespace longstride::cli {
 namespace {
@@ -20,6 +22,13 @@ std::string gib(std::int64_t bytes) {
   return bytes == 0 ? "-" : fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 30));
 }
 std::string seconds(double s) { return fmt::format("{:.{}f}", s, s < 10 ? 2 : 1); }
+
+// What a row of the tables shows of a context: as asked, or with the settings that make it fit.
+// Null if there are none.
+const Outlook* shown_of(const Outlook& o) { return o.fits() ? &o : o.changed.get(); }
+std::string label_of(const Outlook& o) {
+  return format_count(o.context()) + (!o.fits() && o.changed != nullptr ? " *" : "");
+}
 
 // Seconds of a step, as the rows of the table split them; they add up to the total.
 struct Split {
@@ -43,18 +52,18 @@ Table time_table(const PlanReport& report) {
   if (report.price > 0) t.header.emplace_back("cost of 1M tokens");
   t.header.insert(t.header.end(), {"chunk", "products", "attention", "recompute", "other",
                                    "transfers", "update", "kept", "swapped"});
-  for (const Outlook& o : report.outlooks) {
-    const std::int64_t context = o.context();
-    if (!o.fits()) {
+  for (const Outlook& asked : report.outlooks) {
+    const Outlook* const shown = shown_of(asked);
+    if (shown == nullptr) {
       Cells row(t.header.size(), "-");
-      row[0] = format_count(context);
+      row[0] = label_of(asked);
       row[1] = "does not fit";
       t.rows.push_back(std::move(row));
       continue;
     }
+    const Outlook& o = *shown;
     const Split s = split_of(o);
-    Cells row = {format_count(context), seconds(o.seconds()),
-                 fmt::format("{:.0f}", o.tokens_per_s()),
+    Cells row = {label_of(asked), seconds(o.seconds()), fmt::format("{:.0f}", o.tokens_per_s()),
                  fmt::format("{:.0f}%", 100 * o.utilization())};
     if (report.price > 0) row.push_back(fmt::format("{:.3f}", o.price_per_million(report.price)));
     row.insert(row.end(), {format_count(o.plan.step->longest_chunk()), seconds(s.products),
@@ -70,11 +79,12 @@ Table memory_table(const PlanReport& report) {
   Table t{{"context", "weights", "gradients", "optimizer", "pages", "page gradients", "activations",
            "workspace", "GPU", "of", "host pages", "host activations", "host optimizer", "disk"},
           {}};
-  for (const Outlook& o : report.outlooks) {
-    if (!o.fits()) continue;
-    const RunNeeds& n = o.plan.needs;
+  for (const Outlook& asked : report.outlooks) {
+    const Outlook* const shown = shown_of(asked);
+    if (shown == nullptr) continue;
+    const RunNeeds& n = shown->plan.needs;
     const StepMemory& m = n.step;
-    t.rows.push_back({format_count(o.context()), gib(n.weights), gib(n.gradients), gib(n.optimizer),
+    t.rows.push_back({label_of(asked), gib(n.weights), gib(n.gradients), gib(n.optimizer),
                       gib(m.kv_pages + m.summaries + m.wide_pages), gib(m.kv_gradient_pages),
                       gib(m.retained), gib(m.workspace), gib(n.total()), gib(n.available),
                       gib(m.host_pages), gib(m.host_activations), gib(n.optimizer_host),
@@ -94,14 +104,22 @@ std::string describe_machine(const MachineRates& m) {
                                       "; longstride calibrate measures them)");
 }
 
-std::vector<std::string> problems(const PlanReport& report) {
+// Below the tables: why a context does not fit, with what it would, and what pages cost in
+// accuracy.
+std::vector<std::string> remarks(const PlanReport& report) {
   std::vector<std::string> lines;
   for (const Outlook& o : report.outlooks) {
-    if (o.fits()) continue;
-    lines.push_back(fmt::format("{}: {}", format_count(o.context()), o.problem));
-    lines.push_back(o.remedies.empty()
-                        ? fmt::format("  to change: {}", o.hint)
-                        : fmt::format("  it would fit with {}", fmt::join(o.remedies, " and ")));
+    if (!o.fits()) {
+      lines.push_back(
+          fmt::format("{} does not fit as asked: {}", format_count(o.context()), o.problem));
+      lines.push_back(o.changed == nullptr
+                          ? fmt::format("  to change: {}", o.hint)
+                          : fmt::format("  * it would fit with {}", fmt::join(o.remedies, ", ")));
+    }
+    if (const Outlook* const shown = shown_of(o))
+      for (const std::string& cost : accuracy_costs(shown->plan))
+        lines.push_back(o.fits() ? fmt::format("{}: {}", format_count(o.context()), cost)
+                                 : fmt::format("    {}", cost));
   }
   return lines;
 }
@@ -133,6 +151,7 @@ OrderedJson outlook_to_json(const PlanReport& report, const Outlook& o) {
     json["problem"] = o.problem;
     json["hint"] = o.hint;
     json["remedies"] = o.remedies;
+    if (o.changed != nullptr) json["changed"] = outlook_to_json(report, *o.changed);
     return json;
   }
   const RunNeeds& n = o.plan.needs;
@@ -158,6 +177,7 @@ OrderedJson outlook_to_json(const PlanReport& report, const Outlook& o) {
                    {"device", n.total()},
                    {"device_available", n.available},
                    {"host_pages", m.host_pages},
+                   {"pools", page_pools_to_json(*o.plan.step, o.plan.numerics)},
                    {"host_activations", m.host_activations},
                    {"host_optimizer", n.optimizer_host},
                    {"disk", n.disk_total()}};
@@ -165,6 +185,7 @@ OrderedJson outlook_to_json(const PlanReport& report, const Outlook& o) {
                      {"recompute", s.recompute}, {"other", s.other},
                      {"transfers", s.transfers}, {"update", s.update},
                      {"total", o.seconds()}};
+  json["accuracy"] = accuracy_costs(o.plan);
   json["tokens_per_s"] = o.tokens_per_s();
   json["mfu"] = o.utilization();
   if (report.price > 0) json["price_per_million_tokens"] = o.price_per_million(report.price);
@@ -178,7 +199,7 @@ std::string report_text(const PlanReport& report) {
                                  to_text(time_table(report)));
   if (const Table memory = memory_table(report); !memory.rows.empty())
     text += "\nGiB:\n" + to_text(memory);
-  if (const std::vector<std::string> lines = problems(report); !lines.empty())
+  if (const std::vector<std::string> lines = remarks(report); !lines.empty())
     text += fmt::format("\n{}\n", fmt::join(lines, "\n"));
   return text;
 }
@@ -199,23 +220,23 @@ std::string picture_of(const PlanReport& report, const Outlook& outlook) {
 std::string report_page(const PlanReport& report) {
   PlanPageInput page{.title = fmt::format("{} on {}", report.model, report.machine.name),
                      .paragraphs = {describe_machine(report.machine)}};
-  for (std::string& line : problems(report)) page.paragraphs.push_back(std::move(line));
+  for (std::string& line : remarks(report)) page.paragraphs.push_back(std::move(line));
   const Table time = time_table(report), memory = memory_table(report);
   page.header = time.header;
   page.header.insert(page.header.end(), {"GPU GiB", "host GiB", "disk GiB"});
   for (std::size_t i = 0; i < time.rows.size(); ++i) {
-    const Outlook& o = report.outlooks[i];
+    const Outlook* const shown = shown_of(report.outlooks[i]);
     Cells row = time.rows[i];
-    const RunNeeds& n = o.plan.needs;
-    row.push_back(o.fits() ? gib(n.total()) : "-");
-    row.push_back(o.fits() ? gib(n.host_total()) : "-");
-    row.push_back(o.fits() ? gib(n.disk_total()) : "-");
+    for (const std::int64_t bytes : {shown == nullptr ? 0 : shown->plan.needs.total(),
+                                     shown == nullptr ? 0 : shown->plan.needs.host_total(),
+                                     shown == nullptr ? 0 : shown->plan.needs.disk_total()})
+      row.push_back(gib(bytes));
     page.rows.push_back(std::move(row));
   }
   for (const Outlook& o : report.outlooks)
-    if (o.fits())
+    if (const Outlook* const shown = shown_of(o))
       page.pictures.push_back(
-          {format_count(o.context()) + " tokens", picture_of(report, o), page.pictures.empty()});
+          {label_of(o) + " tokens", picture_of(report, *shown), page.pictures.empty()});
   return plan_page(page);
 }
 

@@ -161,6 +161,25 @@ std::string picture(const SelectedLists& selected, const SparseLayers& sparse,
 
 }  // namespace
 
+PageLists all_lists(const SelectedLists& selected, const SparseLayers& sparse,
+                    const SequenceLayout& layout) {
+  PageLists all;
+  for (std::int64_t layer = 0; layer < std::ssize(sparse.budgets); ++layer)
+    if (sparse.is_sparse(layer))
+      for_lists(selected, layer, layout,
+                [&](std::int64_t, const std::vector<std::int32_t>& list) { all.push_back(list); });
+  return all;
+}
+
+double share_of_same_pages(const PageLists& a, const PageLists& b) {
+  std::int64_t all = 0, same = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    all += std::ssize(a[i]);
+    for (const std::int32_t page : a[i]) same += std::ranges::binary_search(b.at(i), page) ? 1 : 0;
+  }
+  return all == 0 ? 1 : static_cast<double>(same) / static_cast<double>(all);
+}
+
 void write_lists(const std::filesystem::path& path, const SelectedLists& selected,
                  const SparseLayers& sparse, const SequenceLayout& layout) {
   std::vector<TensorToWrite> tensors;

@@ -75,6 +75,18 @@ struct PoolCapacity {
   bool operator==(const PoolCapacity&) const = default;
 };
 
+// What a pool takes on each tier, if its pages move in groups of so many.
+struct PoolBytes {
+  std::int64_t device = 0, host = 0, disk = 0;
+  std::int64_t disk_buffers = 0;  // in host memory
+};
+inline PoolBytes bytes_of(const PoolCapacity& pool, std::int64_t pages_per_group) {
+  const std::int64_t group = pages_per_group * pool.page_bytes;
+  const OffloadCapacity& o = pool.offload;
+  return {pool.pages * pool.page_bytes, o.host_records * group, o.disk_records * group,
+          o.disk_records > 0 ? o.disk_buffers * group : 0};
+}
+
 // For sequences of up to `logical_pages` pages.
 struct KvCapacity {
   std::int64_t logical_pages = 0;

@@ -13,9 +13,11 @@ namespace {
 class PageTiers {
  public:
   PageTiers(const std::vector<PoolCapacity>& pools, std::int64_t pages_per_group)
-      : pools_(pools), pages_per_group_(pages_per_group), now_(pools.size()) {
-    for (std::size_t p = 0; p < pools.size(); ++p)
+      : pools_(pools), now_(pools.size()) {
+    for (std::size_t p = 0; p < pools.size(); ++p) {
+      bytes_.push_back(bytes_of(pools[p], pages_per_group));
       for (const std::int64_t layer : pools[p].layers) pool_of_[layer] = p;
+    }
   }
 
   void add(double when, std::int64_t layer, std::int64_t pages) {
@@ -25,10 +27,10 @@ class PageTiers {
     for (std::size_t p = 0; p < pools_.size(); ++p) {
       const std::int64_t here = std::min(now_[p], pools_[p].pages),
                          excess = (now_[p] - here) * pools_[p].page_bytes,
-                         in_host = std::min(excess, host_bytes(pools_[p]));
+                         in_host = std::min(excess, bytes_[p].host);
       device += here * pools_[p].page_bytes;
       host += in_host;
-      disk += std::min(excess - in_host, disk_bytes(pools_[p]));
+      disk += std::min(excess - in_host, bytes_[p].disk);
     }
     device_.push_back({when, device});
     host_.push_back({when, host});
@@ -37,10 +39,10 @@ class PageTiers {
 
   void finish(MemoryMap& map, const std::string& name, MapPart part) const {
     std::int64_t host = 0, disk = 0, buffers = 0;
-    for (const PoolCapacity& pool : pools_) {
-      host += host_bytes(pool);
-      disk += disk_bytes(pool);
-      if (pool.offload.disk_records > 0) buffers += pool.offload.disk_buffers * group_bytes(pool);
+    for (const PoolBytes& pool : bytes_) {
+      host += pool.host;
+      disk += pool.disk;
+      buffers += pool.disk_buffers;
     }
     if (const MapTenant* tenant = find_tenant(map, part))
       map.fills.push_back({part, tenant->address, simplified(device_, map.end)});
@@ -52,18 +54,8 @@ class PageTiers {
   }
 
  private:
-  std::int64_t group_bytes(const PoolCapacity& pool) const {
-    return pages_per_group_ * pool.page_bytes;
-  }
-  std::int64_t host_bytes(const PoolCapacity& pool) const {
-    return pool.offload.host_records * group_bytes(pool);
-  }
-  std::int64_t disk_bytes(const PoolCapacity& pool) const {
-    return pool.offload.disk_records * group_bytes(pool);
-  }
-
   const std::vector<PoolCapacity>& pools_;
-  std::int64_t pages_per_group_;
+  std::vector<PoolBytes> bytes_;
   std::map<std::int64_t, std::size_t> pool_of_;  // by layer
   std::vector<std::int64_t> now_;                // pages that exist, by pool
   std::vector<MapLevel> device_ = {{0.0, 0}}, host_ = {{0.0, 0}}, disk_ = {{0.0, 0}};

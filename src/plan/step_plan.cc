@@ -235,7 +235,7 @@ void StepPlanner::place_episodes(const Device& runs_on, const ModelConfig& confi
     place_all(make_step_schedule(shorter, without_pages_.schedule).episodes, shorter);
   }
   StepMemory& memory = without_pages_.memory;
-  memory.workspace_bound = improve_largest(without_pages_.episodes);
+  if (!options.quick) memory.workspace_bound = improve_largest(without_pages_.episodes);
   for (const auto& [shape, placed] : without_pages_.episodes)
     memory.workspace = std::max(memory.workspace, placed.placement.bytes);
 }

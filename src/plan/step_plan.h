@@ -35,6 +35,8 @@ struct StepOptions {
   bool weighted = false;  // targets may have weights (SequenceInput)
   // Config, parameters and record are those of a stage (model/stage_parts.h).
   Stage stage = {};
+  // Nothing looks for a better placement of the workspace, which may then be larger: for searches.
+  bool quick = false;
 };
 
 // The retention within an episode where gate and up are recomputed: less workspace, more

@@ -3,10 +3,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <functional>
 
 #include "base/error.h"
 #include "base/sizes.h"
+#include "train/remedies.h"
 #include "train/run_memory.h"
 
 namespace longstride {
@@ -34,79 +34,6 @@ std::optional<Refusal> refusal(RunPlan& plan, Device& device, const MachineRates
 bool fits(const TrainConfig& config, Device& device, const MachineRates& rates) {
   RunPlan plan = plan_shapes(config, device);
   return !refusal(plan, device, rates, Effort::kFit);
-}
-
-// The same for a changed configuration, which may not suit the model.
-bool would_fit(const TrainConfig& config, Device& device, const MachineRates& rates) {
-  try {
-    return fits(config, device, rates);
-  } catch (const Error&) {
-    return false;
-  }
-}
-
-// A change that saves memory, as the setting that a user would write; false if it changes nothing.
-struct Remedy {
-  std::function<bool(TrainConfig&)> apply;
-  std::function<std::string(const TrainConfig&)> setting;
-};
-
-// From the cheapest to the dearest.
-std::vector<Remedy> all_remedies() {
-  std::vector<Remedy> list;
-  list.push_back({[](TrainConfig& c) {
-                    if (c.memory.optimizer == "host" || c.memory.optimizer == "auto") return false;
-                    c.memory.optimizer = "host";
-                    return true;
-                  },
-                  [](const TrainConfig&) { return "memory.optimizer = \"host\""; }});
-  list.push_back({[](TrainConfig& c) {
-                    if (c.numerics.kv_gradient_dtype != "f32") return false;
-                    c.numerics.kv_gradient_dtype = "bf16";
-                    return true;
-                  },
-                  [](const TrainConfig&) { return "numerics.kv_gradient_dtype = \"bf16\""; }});
-  list.push_back(
-      {[](TrainConfig& c) {
-         const std::int64_t small = std::max<std::int64_t>(1024, c.training.page);
-         if (c.training.chunk.value_or(small) <= small || small % c.training.page != 0)
-           return false;
-         c.training.chunk = small;
-         return true;
-       },
-       [](const TrainConfig& c) { return fmt::format("training.chunk = {}", *c.training.chunk); }});
-  list.push_back(
-      {[](TrainConfig& c) {
-         if (c.attention.kind == "sparse" || !c.attention.layers.empty()) return false;
-         c.attention.layers = {"sparse", "window(1024)"};
-         return true;
-       },
-       [](const TrainConfig&) { return "attention.layers = [\"sparse\", \"window(1024)\"]"; }});
-  list.push_back({[](TrainConfig& c) {
-                    if (c.memory.disk) return false;
-                    c.memory.disk = std::int64_t{1} << 40;
-                    if (c.memory.disk_path.empty()) c.memory.disk_path = "/tmp";
-                    return true;
-                  },
-                  [](const TrainConfig&) { return "memory.disk and memory.disk_path"; }});
-  return list;
-}
-
-// The first remedy that is enough, or else the first of them together that are.
-std::vector<std::string> find_remedies(const TrainConfig& config, Device& device,
-                                       const MachineRates& rates) {
-  const std::vector<Remedy> remedies = all_remedies();
-  TrainConfig all = config;
-  for (const Remedy& r : remedies)
-    if (TrainConfig changed = config; r.apply(changed) && would_fit(changed, device, rates))
-      return {r.setting(changed)};
-  std::vector<std::string> settings;
-  for (const Remedy& r : remedies) {
-    if (!r.apply(all)) continue;
-    settings.push_back(r.setting(all));
-    if (would_fit(all, device, rates)) return settings;
-  }
-  return {};
 }
 
 }  // namespace
@@ -164,19 +91,35 @@ std::optional<double> predict_training_step(const RunPlan& plan, const MachineRa
          predict_update(update_bytes(plan.needs), rates);
 }
 
-Outlook make_outlook(const TrainConfig& config, Device& device, const MachineRates& rates) {
+namespace {
+
+// Without remedies if it does not fit.
+Outlook outlook_of(const TrainConfig& config, Device& device, const MachineRates& rates) {
   Outlook outlook;
   outlook.plan = plan_shapes(config, device);
   if (const auto refused = refusal(outlook.plan, device, rates, Effort::kBest)) {
     outlook.problem = refused->problem;
     outlook.hint = refused->hint;
-    outlook.remedies = find_remedies(outlook.plan.config, device, rates);
     return outlook;
   }
   const RunPlan& plan = outlook.plan;
   outlook.step = predict_step(plan.part.config, plan.part.numerics, *plan.step, rates);
   outlook.update_seconds = predict_update(update_bytes(plan.needs), rates);
   outlook.shares = retention_shares(*plan.step);
+  return outlook;
+}
+
+}  // namespace
+
+Outlook make_outlook(const TrainConfig& config, Device& device, const MachineRates& rates) {
+  Outlook outlook = outlook_of(config, device, rates);
+  if (outlook.fits()) return outlook;
+  Remedies found = find_remedies(config, device, rates);
+  if (found.settings.empty()) return outlook;
+  Outlook changed = outlook_of(found.config, device, rates);
+  if (!changed.fits()) return outlook;
+  outlook.remedies = std::move(found.settings);
+  outlook.changed = std::make_shared<Outlook>(std::move(changed));
   return outlook;
 }
 

@@ -102,7 +102,7 @@ void split_state(RunPlan& plan, const Device& device) {
   if (plan.needs.optimizer_disk == 0) plan.state.place = StatePlace::kHost;
 }
 
-StepOptions step_options(const RunPlan& plan) {
+StepOptions step_options(const RunPlan& plan, Effort effort) {
   const TrainingConfig& training = plan.config.training;
   return {.max_tokens = training.context,
           .keep_chunks = training.keep_chunks,
@@ -111,7 +111,8 @@ StepOptions step_options(const RunPlan& plan) {
           .evaluates = plan.evaluates || plan.eval_samples != nullptr || plan.interactive,
           .scores = plan.interactive,
           .weighted = plan.weighted || plan.interactive,
-          .stage = plan.part.stage};
+          .stage = plan.part.stage,
+          .quick = effort == Effort::kQuick};
 }
 
 StatePlace first_place(const std::string& wanted) {
@@ -134,6 +135,15 @@ DeviceBudget device_budget(const Device& device, std::optional<std::int64_t> wan
 }
 
 namespace {
+
+// What pages and activations may take: the state goes to disk first, and must fit.
+PageBudget without_state(PageBudget away, const RunPlan& plan) {
+  if (plan.state.place != StatePlace::kDisk || plan.config.memory.host) return away;
+  const std::int64_t state = plan.needs.optimizer_disk, on_disk = std::min(state, away.disk);
+  away.disk -= on_disk;
+  away.host = std::max<std::int64_t>(plan.needs.step.host(), away.host - (state - on_disk));
+  return away;
+}
 
 // Lets activations stay that are worth it, if the run fits without them.
 void retain_activations(RunPlan& plan, const Device& device, const PlannerOf& planner_of,
@@ -189,8 +199,8 @@ void check_plannable(const RunPlan& plan) {
 // Returns the options of the plan. Episodes retain less for their own backward pass only if the
 // step does not fit otherwise.
 StepOptions fit_step(RunPlan& plan, const Device& device, const PlannerOf& planner_of,
-                     const PageBudget& budget) {
-  StepOptions asked = step_options(plan);
+                     const PageBudget& budget, Effort effort) {
+  StepOptions asked = step_options(plan, effort);
   const RunNeeds before = plan.needs;
   const StateOptions state = plan.state;
   const auto place = [&](const StepOptions& options) {
@@ -296,10 +306,10 @@ void plan_memory(RunPlan& plan, Device& device, const MachineRates& rates, Effor
     const PlannerOf planner_of = [&](const StepOptions& with) {
       return StepPlanner(device, model, parameters, numerics, with);
     };
-    const StepOptions options = fit_step(plan, device, planner_of, budget);
+    const StepOptions options = fit_step(plan, device, planner_of, budget, effort);
     budget.host = host_for_pages(plan, device);
     if (effort == Effort::kBest)
-      retain_activations(plan, device, planner_of, options, budget, rates);
+      retain_activations(plan, device, planner_of, options, without_state(budget, plan), rates);
   } else {
     relieve_device(plan, device);
   }

@@ -10,8 +10,9 @@
 
 namespace longstride {
 
-// kFit only finds out whether the run fits: quick, for searches.
-enum class Effort { kBest, kFit };
+// For searches: kFit only finds out whether the run fits. kQuick does so in a fraction of the time,
+// but may find that a run does not fit which barely does.
+enum class Effort { kBest, kFit, kQuick };
 
 // Longer contexts, or more layers of chunks, are refused: planning them would take minutes and
 // gigabytes, and training on them years.

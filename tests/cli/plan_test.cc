@@ -76,8 +76,9 @@ TEST(Plan, SaysWhatToChange) {
       run_program(with({"--preset", "tiny-llama", "--context", "1M", "--gpu-memory", "40MiB"},
                        {"--host-memory", "100MiB", "--device", "cpu"}));
   ASSERT_EQ(run.status, 0) << run.text();
-  EXPECT_NE(run.out.find("does not fit"), std::string::npos) << run.out;
-  EXPECT_NE(run.out.find("it would fit with "), std::string::npos) << run.out;
+  EXPECT_NE(run.out.find("1M does not fit as asked: "), std::string::npos) << run.out;
+  EXPECT_NE(run.out.find("  * it would fit with memory.disk_path"), std::string::npos) << run.out;
+  EXPECT_NE(run.out.find("   1M *  "), std::string::npos) << run.out;  // a row with these settings
 }
 
 // The longest context fits, and one that is a few percent longer does not.

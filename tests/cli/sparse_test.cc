@@ -64,6 +64,28 @@ TEST_F(SparseCommands, DenseBesideItIsTheSameWhereAllPagesFit) {
   EXPECT_LT(few["dense"]["groups"]["q_proj"]["cosine"].get<double>(), 0.9999);
 }
 
+TEST_F(SparseCommands, WidePagesBesideThoseIn8Bits) {
+  const auto compared = [&](Strings how) {
+    how.insert(how.end(), {"--attention", "sparse", "--budget", "4", "--compare-wide"});
+    return Json::parse(gradients(how).out);
+  };
+  const Json keys = compared({"--kv-dtype", "int8"}),
+             sums = compared({"--attention-kv-gradient-dtype", "int8", "--hot-pages", "0"});
+  EXPECT_NE(keys["loss"], keys["wide"]["loss"]);
+  EXPECT_NEAR(keys["loss"].get<double>(), keys["wide"]["loss"].get<double>(), 1e-2);
+  EXPECT_GT(keys["wide"]["same_pages"].get<double>(), 0.8);
+  EXPECT_EQ(sums["loss"], sums["wide"]["loss"]);
+  EXPECT_EQ(sums["wide"]["same_pages"], 1.0);
+  for (const Json& json : {keys, sums}) {
+    const double error = json["wide"]["groups"]["k_proj"]["relative_error"].get<double>();
+    EXPECT_GT(error, 1e-5);
+    EXPECT_LT(error, 0.2);
+  }
+  EXPECT_TRUE(refused(gradients({"--compare-wide"}), {"--compare-wide", "--kv-dtype int8"}));
+  EXPECT_TRUE(refused(gradients({"--attention-kv-dtype", "int9"}),
+                      {"attention.kv_dtype", "--attention-kv-dtype", "int9", "fp8 or int8"}));
+}
+
 TEST_F(SparseCommands, ContradictionsAreRefused) {
   const auto sparse = [&](Strings more) {
     more.insert(more.begin(), {"--attention", "sparse"});

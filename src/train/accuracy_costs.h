@@ -1,0 +1,35 @@
+// What the settings of a run that save memory cost in accuracy: the measured figures of
+// docs/sparse.md, which a test compares with these.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tensor/dtype.h"
+#include "train/run_plan.h"
+
+namespace longstride {
+
+// Chunks of the sequences that errors were measured on.
+inline constexpr std::array<std::int64_t, 4> kMeasuredChunks = {16, 64, 256, 1024};
+
+// By how much gradients differ from those with wide pages (keys and values in the type of compute,
+// gradients in F32), if pages of one kind have this type.
+struct PageError {
+  bool sparse = false;     // the layers; else dense
+  bool gradients = false;  // of these; else of keys and values
+  DType type = DType::kI8;
+  // Relative, in percent, of the kind of parameter where it is largest; by kMeasuredChunks. A
+  // negative one was not measured.
+  std::array<double, 4> percent = {};
+  bool experimental() const;  // above 5% at some length
+};
+std::span<const PageError> page_errors();
+
+// A line for every setting of the run that changes its results for the sake of memory.
+std::vector<std::string> accuracy_costs(const RunPlan& plan);
+
+}  // namespace longstride
