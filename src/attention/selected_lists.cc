@@ -23,7 +23,8 @@ void SelectedLists::reserve(const SequenceLayout& layout, const SparseLayers& sp
       lengths += query_pages;
       most = std::max(most, query_pages * s.row);
     }
-  pages_.resize(static_cast<std::size_t>(pages));
+  pages_ = std::make_unique_for_overwrite<std::int32_t[]>(static_cast<std::size_t>(pages));
+  page_count_ = pages;
   ranks_ = std::make_unique_for_overwrite<std::uint16_t[]>(static_cast<std::size_t>(ranks));
   rank_count_ = ranks;
   lengths_.resize(static_cast<std::size_t>(lengths));
@@ -46,9 +47,9 @@ void SelectedLists::store(std::int64_t chunk, std::int64_t layer,
   std::sort(distinct_.begin(), distinct_.end());
   distinct_.erase(std::unique(distinct_.begin(), distinct_.end()), distinct_.end());
   s.page_count = std::ssize(distinct_);
-  LS_CHECK(s.page_count <= kMostUnionPages && s.pages + s.page_count <= std::ssize(pages_),
+  LS_CHECK(s.page_count <= kMostUnionPages && s.pages + s.page_count <= page_count_,
            "chunk {} layer {} selects {} pages", chunk, layer, s.page_count);
-  std::copy(distinct_.begin(), distinct_.end(), pages_.begin() + s.pages);
+  std::copy(distinct_.begin(), distinct_.end(), pages_.get() + s.pages);
   for (std::int64_t q = 0; q < s.list_count; ++q) {
     const std::span<const std::int32_t> list = list_of(q);
     LS_CHECK(std::ssize(list) <= s.row, "query page {} of chunk {} selects {} pages of {}", q,
@@ -64,8 +65,7 @@ void SelectedLists::store(std::int64_t chunk, std::int64_t layer,
 
 std::span<const std::int32_t> SelectedLists::pages(std::int64_t chunk, std::int64_t layer) const {
   const Slot& s = slot(chunk, layer);
-  return std::span(pages_).subspan(static_cast<std::size_t>(s.pages),
-                                   static_cast<std::size_t>(s.page_count));
+  return {pages_.get() + s.pages, static_cast<std::size_t>(s.page_count)};
 }
 
 std::span<const std::uint16_t> SelectedLists::list(std::int64_t chunk, std::int64_t layer,
@@ -91,8 +91,9 @@ SelectionCounts SelectedLists::counts() const {
 
 std::int64_t SelectedLists::bytes() const {
   return static_cast<std::int64_t>(slots_.size() * sizeof(Slot) +
-                                   (pages_.size() + distinct_.capacity()) * sizeof(std::int32_t) +
+                                   distinct_.capacity() * sizeof(std::int32_t) +
                                    lengths_.size() * sizeof(std::uint16_t)) +
+         page_count_ * static_cast<std::int64_t>(sizeof(std::int32_t)) +
          rank_count_ * static_cast<std::int64_t>(sizeof(std::uint16_t));
 }
 

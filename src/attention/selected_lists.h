@@ -68,11 +68,11 @@ class SelectedLists {
 
   std::int64_t layers_ = 0;
   std::vector<Slot> slots_;  // by chunk, then layer
-  std::vector<std::int32_t> pages_;
   // By far the most bytes, and not filled beforehand: planning makes many of these and stores
   // little.
+  std::unique_ptr<std::int32_t[]> pages_;
   std::unique_ptr<std::uint16_t[]> ranks_;
-  std::int64_t rank_count_ = 0;
+  std::int64_t page_count_ = 0, rank_count_ = 0;
   std::vector<std::uint16_t> lengths_;  // of lists
   std::vector<std::int32_t> distinct_;  // of the lists being stored
 };

@@ -1,5 +1,7 @@
 #include "cli/bench_step_report.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <optional>
 
@@ -28,6 +30,11 @@ std::vector<std::int64_t> document_lengths(const std::vector<std::int64_t>& star
   for (std::size_t i = 0; i < starts.size() && starts[i] < tokens; ++i)
     lengths.push_back(std::min(i + 1 < starts.size() ? starts[i + 1] : tokens, tokens) - starts[i]);
   return lengths;
+}
+
+// As the user chose it.
+std::string attention_of(const StepBenchOptions& o) {
+  return o.sparse.layers.empty() ? o.attention : fmt::format("{}", fmt::join(o.sparse.layers, ","));
 }
 
 SparseFlops sparse_of(const StepPlan& plan) {
@@ -176,9 +183,9 @@ void log_figures(const StepBenchOptions& o, Engine& engine, const StepBenchResul
   log_info(
       "{}{} {} tokens, {}: {:.2f} s (forward {:.2f}, recompute {:.2f}, backward {:.2f}), {:.0f} "
       "tokens/s, {:.3f} model TFLOP/s, {:.3f} with recompute",
-      o.preset, stage, best.context, o.attention, best.total, seconds.forward, seconds.recompute,
-      seconds.backward, static_cast<double>(best.context) / best.total, rates.model_tflops,
-      rates.hardware_tflops);
+      o.preset, stage, best.context, attention_of(o), best.total, seconds.forward,
+      seconds.recompute, seconds.backward, static_cast<double>(best.context) / best.total,
+      rates.model_tflops, rates.hardware_tflops);
   log_info(
       "memory beyond weights and gradients: {} measured, {} planned (KV {}, KV gradients {}, "
       "workspace {}{}{})",
@@ -224,7 +231,7 @@ OrderedJson report_step(const StepBenchOptions& o, Engine& engine, const StepBen
       {"tokens", o.tokens},
       {"chunk", plan.chunk_tokens},
       {"page", plan.page_tokens},
-      {"attention", o.attention},
+      {"attention", attention_of(o)},
       {"window", config.windows.front()},
       {"rebuild_feed_forward", o.rebuild_feed_forward},
       {"layers", config.layers},

@@ -177,8 +177,9 @@ void layer_store_kv(const LayerPass& pass, ConstView x_TD) {
   ops::append_kv(ctx.stream(),
                  {k_heads.present() ? k_heads : k_TKC, v_heads.present() ? v_heads : v_TKC,
                   a.cos_TN, a.sin_TN, pass.pages.kv(pass.task.layer), a.begin});
-  pass.pages.keep_appended(pass.task);
+  // Before keys are rounded in 8 bits: that would only change which pages are selected.
   if (pass.task.sparse) pass.selector->summarize(pass);
+  pass.pages.keep_appended(pass.task);
 }
 
 Lease layer_forward(const LayerPass& pass, Lease x_TD, LayerActivations& held) {

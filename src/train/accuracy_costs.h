@@ -25,7 +25,8 @@ struct PageError {
   // Relative, in percent, of the kind of parameter where it is largest; by kMeasuredChunks. A
   // negative one was not measured.
   std::array<double, 4> percent = {};
-  bool experimental() const;  // above 5% at some length
+  // Above 5% at some length, or at the next one if it grows on as it did.
+  bool experimental() const;
 };
 std::span<const PageError> page_errors();
 

@@ -366,7 +366,9 @@ const std::vector<ConfigKey>& table() {
       {"numerics", "kv_dtype", Type::kChoice,
        "Type of the pages that keep keys and values. auto: that of compute. int8 takes half the "
        "memory of bf16, and half the transfers: 8 bits per element and a scale per token and head. "
-       "fp8 (e4m3) takes as much and is less accurate: experimental. Attention works on wide "
+       "fp8 (e4m3) takes as much and is less accurate: experimental. In sparse layers int8 also "
+       "changes which pages are selected, a few in a hundred: experimental, too "
+       "([sparse.md](sparse.md#pages-in-8-bits)). Attention works on wide "
        "copies "
        "of a segment's pages, which take memory of their own: models of few layers, or with long "
        "chunks, gain nothing. Every pass reads the rounded keys and values, of the chunk itself "

@@ -7,13 +7,20 @@ NAMES = {"wide": "wide", "kv-int8": "K/V int8", "kv-fp8": "K/V fp8", "gradients-
          "gradients-int8": "gradients int8", "gradients-fp8": "gradients fp8", "int8": "both int8", "fp8": "both fp8"}
 
 
-def forward_table(results, sizes, model):
+def pages_of(setting, attentions):
+    """The name of an evaluation's pages; None if its attention is not among these."""
+    attention = {key: value for key, value in setting.items() if key != "pages"}
+    return setting.get("pages", "wide") if attention in attentions else None
+
+
+def forward_table(results, sizes, model, attentions):
     """Recall and loss of a model, by attention and pages."""
     found = {}
     for name, r in results.items():
         part = name.split("-", 1)[0]
-        if part in ("facts", "quotes", "text") and r.get("model") == model and "pages" in r["setting"]:
-            found.setdefault((r["setting"]["kind"], r["setting"]["pages"]), {})[part, r["context"]] = r
+        if part in ("facts", "quotes", "text") and r.get("model") == model:
+            if (pages := pages_of(r["setting"], attentions)) is not None:
+                found.setdefault((r["setting"]["kind"], pages), {})[part, r["context"]] = r
     rows = []
     for (kind, pages), of in sorted(found.items(), key=lambda item: (item[0][0], list(NAMES).index(item[0][1]))):
         row = [kind, NAMES[pages]]
@@ -26,14 +33,16 @@ def forward_table(results, sizes, model):
                  rows) if rows else ""
 
 
-def position_table(results, sizes, model):
+def position_table(results, sizes, model, attentions):
     """Loss of text by position at the longest context."""
     longest, rows = sizes["contexts"][-1], []
     for name, r in results.items():
-        if name.startswith("text-") and r["model"] == model and r["context"] == longest and "pages" in r["setting"]:
-            rows.append([r["setting"]["kind"], NAMES[r["setting"]["pages"]]] +
-                        [f"{x:.4f}" if x is not None else "" for x in r["loss_by_eighth"]])
-    return table(["attention", "pages", *map(str, range(1, 9))], sorted(rows)) if rows else ""
+        if name.startswith("text-") and r["model"] == model and r["context"] == longest:
+            if (pages := pages_of(r["setting"], attentions)) is not None:
+                rows.append((r["setting"]["kind"], list(NAMES).index(pages), NAMES[pages],
+                             *(f"{x:.4f}" if x is not None else "" for x in r["loss_by_eighth"])))
+    return table(["attention", "pages", *map(str, range(1, 9))],
+                 [[kind, *rest] for kind, _, *rest in sorted(rows)]) if rows else ""
 
 
 def gradient_table(results):
@@ -61,16 +70,17 @@ def gradient_table(results):
     return table(["attention", "pages", "parameters", *(f"{n} chunks" for n in sorted(chunks))], lines)
 
 
-def markdown(results, sizes):
+def markdown(results, sizes, attentions):
+    """The tables, of evaluations with these settings of attention."""
     models = sorted({r["model"] for r in results.values() if "pages" in r.get("setting", {})},
                     key=lambda name: (name.startswith("tuned-"), name))
     text = ""
     for model in models:
         text += f"\nModel {model}: recall, and loss of text; chunks of {sizes['chunk']}, pages of {sizes['page']}:\n\n"
-        text += forward_table(results, sizes, model)
+        text += forward_table(results, sizes, model, attentions)
         if not model.startswith("tuned-"):
             text += f"\nLoss of text at {short(sizes['contexts'][-1])} by position, in eighths:\n\n"
-            text += position_table(results, sizes, model)
+            text += position_table(results, sizes, model, attentions)
     gradients = gradient_table(results)
     if gradients:
         text += f"\nGradients of text beside those of wide pages; chunks of {sizes['page']} tokens:\n\n{gradients}"

@@ -249,6 +249,38 @@ TEST(StepCodedPages, HotPagesSaveMostOfTheError) {
   EXPECT_LT(few, error("bf16", 0));
 }
 
+// Pages are selected by keys as they are before they are rounded: the first layer, whose queries do
+// not depend on pages, selects the same ones.
+TEST(StepCodedPages, RoundingDoesNotChangeWhatTheFirstLayerSelects) {
+  const auto device = make_cpu_device();
+  Random random(5, 21);
+  RandomCase c;
+  c.config = random_config(random);
+  c.config.layers = 1;
+  c.config.windows = {0};
+  fill_sequence(c, random, 100 * kPage, 1, 0);
+  const auto weights = gentle_weights(*device, c.config, 5);
+  NumericsChoice choice;
+  choice.sparse.budgets = {8};
+  choice.sparse.selection = {.sinks = 1, .recent = 1, .union_pages = 12, .summary_tokens = 4};
+  const auto selected = [&](const char* type) {
+    choice.kv_dtype = type;
+    ParameterSet gradients(*device, c.config, DType::kF32, "gradients");
+    StepRunner runner = planned_runner(c.config, *weights, gradients,
+                                       choose_numerics(*device, c.config, kPage, kPage, choice),
+                                       {std::ssize(c.tokens)});
+    runner.run({c.tokens, c.targets, c.document_starts, 0, 7}, 1.0);
+    std::vector<std::int32_t> pages;
+    for (std::int64_t chunk = 0; chunk < 100; ++chunk)
+      for (const std::int32_t page : runner.selected().pages(chunk, 0)) pages.push_back(page);
+    return pages;
+  };
+  const std::vector<std::int32_t> wide = selected("auto");
+  EXPECT_GT(wide.size(), 700U);
+  EXPECT_EQ(selected("int8"), wide);
+  EXPECT_EQ(selected("fp8"), wide);
+}
+
 TEST(StepCodedPages, EverySequenceRoundsGradientsDifferently) {
   const auto device = make_cpu_device();
   const RandomCase c = case_of(3, 290, 1);
