@@ -26,10 +26,10 @@ std::string describe_shares(const std::array<double, kRetainedKinds>& shares);
 
 struct Outlook {
   RunPlan plan;
-  std::string problem, hint;          // why it does not fit; empty if it does
-  std::vector<std::string> remedies;  // settings with which it would (train/remedies.h)
+  std::string problem, hint;               // why it does not fit; empty if it does
+  std::vector<std::string> remedies;       // settings with which it would (train/remedies.h)
   std::shared_ptr<const Outlook> changed;  // with these; null if there are none
-  StepCost step;                      // of one sequence; meaningless if it does not fit
+  StepCost step;                           // of one sequence; meaningless if it does not fit
   double update_seconds = 0;
   RetentionShares shares;
 

@@ -16,9 +16,9 @@ struct Remedies {
 };
 
 // The cheapest settings that are enough, of which none can be left out. Those that change no result
-// come first, then those that round, then those that attend to less. If all of them are not enough, a disk of any
-// size is one of them, and the others are those that leave least for it: what room there is on the
-// disk of an absent machine is not known.
+// come first, then those that round, then those that attend to less. If all of them are not enough,
+// a disk of any size is one of them, and the others are those that leave least for it: what room
+// there is on the disk of an absent machine is not known.
 Remedies find_remedies(const TrainConfig& asked, Device& device, const MachineRates& rates);
 
 }  // namespace longstride

@@ -45,11 +45,11 @@ def position_table(results, sizes, model, attentions):
                  [[kind, *rest] for kind, _, *rest in sorted(rows)]) if rows else ""
 
 
-def gradient_table(results):
+def gradient_table(results, model):
     """Relative errors in percent: of q, k and v, the largest of all other groups, and of all parameters together."""
     rows, chunks = {}, set()
     for name, r in results.items():
-        if not name.startswith("wide-"):
+        if not name.startswith("wide-") or r["model"] != model:
             continue
         chunks.add(r["chunks"])
         groups = {group: 100 * figures["relative_error"] for group, figures in r["wide"]["groups"].items()}
@@ -81,9 +81,9 @@ def markdown(results, sizes, attentions):
         if not model.startswith("tuned-"):
             text += f"\nLoss of text at {short(sizes['contexts'][-1])} by position, in eighths:\n\n"
             text += position_table(results, sizes, model, attentions)
-    gradients = gradient_table(results)
-    if gradients:
-        text += f"\nGradients of text beside those of wide pages; chunks of {sizes['page']} tokens:\n\n{gradients}"
+    for model in sorted({r["model"] for name, r in results.items() if name.startswith("wide-")}):
+        text += (f"\nGradients of text beside those of wide pages, model {model}; chunks of {sizes['page']} tokens:\n\n" +
+                 gradient_table(results, model))
     commands = [r["command"] for name, r in results.items() if name.startswith("wide-")]
     if commands:
         text += f"\nEvery figure's command is in pages.json, like this one:\n\n    {commands[-1]}\n"

@@ -161,8 +161,8 @@ def last_step(output):
 
 
 def train(work, name, stage, start, attention=None, pages="wide"):
-    """Trains models/NAME from the model `start`; goes on with a run that was stopped. Stages with the same `data` have
-    the same sequences."""
+    """Trains models/NAME from the model `start`, a directory or the settings of [model]; goes on with a run that was
+    stopped. Stages with the same `data` have the same sequences."""
     target = work.path("models", name)
     if os.path.exists(target):
         return target
@@ -171,7 +171,7 @@ def train(work, name, stage, start, attention=None, pages="wide"):
     run = work.path("runs", name)
     output = os.path.join(run, "out")
     os.makedirs(run, exist_ok=True)
-    settings = {"model": {"path": start},
+    settings = {"model": start if isinstance(start, dict) else {"path": start},
                 "data": {"path": os.path.join(tokens, "tokens.u16"), "format": "u16", "shuffle": False,
                          "document_index": os.path.join(tokens, "documents.u64"),
                          "loss_mask": os.path.join(tokens, "mask.u8")},
