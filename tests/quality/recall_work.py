@@ -368,8 +368,6 @@ def same_settings(work, arguments, sizes):
         save_json(path, now)
 
 
-
-
 def arguments_of(description, directory):
     """Of a call; `directory` is where the work is unless the caller says otherwise."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)

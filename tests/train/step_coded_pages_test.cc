@@ -220,19 +220,31 @@ TEST(StepCodedPages, ShortWindowsKeepTheirGradients) {
       says(error_of([&] { pages(choice); }), {"attention.kv_gradient_dtype", "int9", "bf16"}));
 }
 
-// A few pages of a sparse layer get most of the additions.
-TEST(StepCodedPages, HotPagesSaveMostOfTheError) {
-  const auto device = make_cpu_device();
+// A hundred pages, each a chunk, in so many sparse layers.
+RandomCase many_chunks(std::int64_t layers) {
   Random random(5, 21);
   RandomCase c;
   c.config = random_config(random);
-  c.config.layers = 2;
-  c.config.windows = {0, 0};
+  c.config.layers = layers;
+  c.config.windows.assign(static_cast<std::size_t>(layers), 0);
   fill_sequence(c, random, 100 * kPage, 1, 0);
-  const auto weights = gentle_weights(*device, c.config, 5);
+  return c;
+}
+
+NumericsChoice all_sparse(std::int64_t layers, std::int64_t budget, std::int64_t union_pages) {
   NumericsChoice choice;
-  choice.sparse.budgets = {4, 4};
-  choice.sparse.selection = {.sinks = 1, .recent = 1, .union_pages = 6, .summary_tokens = 4};
+  choice.sparse.budgets.assign(static_cast<std::size_t>(layers), budget);
+  choice.sparse.selection = {
+      .sinks = 1, .recent = 1, .union_pages = union_pages, .summary_tokens = 4};
+  return choice;
+}
+
+// A few pages of a sparse layer get most of the additions.
+TEST(StepCodedPages, HotPagesSaveMostOfTheError) {
+  const auto device = make_cpu_device();
+  const RandomCase c = many_chunks(2);
+  const auto weights = gentle_weights(*device, c.config, 5);
+  NumericsChoice choice = all_sparse(2, 4, 6);
   const auto gradients = [&](const char* type, std::int64_t hot) {
     choice.kv_gradient_dtype = type;
     choice.hot_pages = hot;
@@ -253,16 +265,9 @@ TEST(StepCodedPages, HotPagesSaveMostOfTheError) {
 // not depend on pages, selects the same ones.
 TEST(StepCodedPages, RoundingDoesNotChangeWhatTheFirstLayerSelects) {
   const auto device = make_cpu_device();
-  Random random(5, 21);
-  RandomCase c;
-  c.config = random_config(random);
-  c.config.layers = 1;
-  c.config.windows = {0};
-  fill_sequence(c, random, 100 * kPage, 1, 0);
+  const RandomCase c = many_chunks(1);
   const auto weights = gentle_weights(*device, c.config, 5);
-  NumericsChoice choice;
-  choice.sparse.budgets = {8};
-  choice.sparse.selection = {.sinks = 1, .recent = 1, .union_pages = 12, .summary_tokens = 4};
+  NumericsChoice choice = all_sparse(1, 8, 12);
   const auto selected = [&](const char* type) {
     choice.kv_dtype = type;
     ParameterSet gradients(*device, c.config, DType::kF32, "gradients");
