@@ -92,14 +92,16 @@ void add_compute_options(CLI::App& command, NumericsChoice& choice) {
 
 void add_kv_option(CLI::App& command, NumericsChoice& choice) {
   command
-      .add_option("--kv-dtype", choice.kv_dtype,
-                  "type of the pages of keys and values: fp8, int8, or auto: that of compute")
+      .add_option(
+          "--kv-dtype", choice.kv_dtype,
+          "type of the pages of keys and values but for the first layer's: fp8, int8, or auto: "
+          "that of compute")
       ->check(CLI::IsMember({"auto", "fp8", "int8"}))
       ->capture_default_str();
   command
       .add_option("--attention-kv-dtype", choice.layer_kv_dtypes,
-                  "the same of each layer: auto, fp8 or int8, with *24 for 24 layers, separated by "
-                  "commas; repeated if there are fewer")
+                  "the same of each layer, the first one too: auto, fp8 or int8, with *24 for 24 "
+                  "layers, separated by commas; repeated if there are fewer")
       ->delimiter(',');
 }
 

@@ -206,7 +206,8 @@ const std::vector<ConfigKey>& table() {
       {"attention", "kv_dtype", Type::kTexts,
        "`numerics.kv_dtype` of each layer: `auto`, `fp8` or `int8`, with `*24` for 24 layers. A "
        "shorter list is repeated.",
-       LS_FIELD(attention.kv_dtype), any(), kOptional, "the same of all layers"},
+       LS_FIELD(attention.kv_dtype), any(), kOptional,
+       "the same of all layers but the first, which has the type of compute"},
       {"attention", "kv_gradient_dtype", Type::kTexts,
        "`numerics.kv_gradient_dtype` of each layer, likewise: `f32`, `bf16`, `fp8` or `int8`.",
        LS_FIELD(attention.kv_gradient_dtype), any(), kOptional,
@@ -360,19 +361,20 @@ const std::vector<ConfigKey>& table() {
        "memory and transfers; every chunk's addition is then rounded stochastically, depending "
        "only on training.seed, step and position: without bias, and with the same bits in every "
        "run. int8 halves it again, with a scale per token and head, rounded likewise: for sparse "
-       "layers, whose hot pages stay in f32. In dense layers its error may grow with the number of "
-       "chunks: experimental, as fp8 is everywhere ([sparse.md](sparse.md#pages-in-8-bits)).",
+       "layers, whose hot pages stay in f32. In dense layers its error grows with the number of "
+       "chunks: experimental. fp8 takes as much and is less accurate "
+       "([sparse.md](sparse.md#pages-in-8-bits)).",
        LS_FIELD(numerics.kv_gradient_dtype), one_of({"f32", "bf16", "fp8", "int8"})},
       {"numerics", "kv_dtype", Type::kChoice,
        "Type of the pages that keep keys and values. auto: that of compute. int8 takes half the "
        "memory of bf16, and half the transfers: 8 bits per element and a scale per token and head. "
-       "fp8 (e4m3) takes as much and is less accurate: experimental. In sparse layers int8 also "
-       "changes which pages are selected, a few in a hundred: experimental, too "
-       "([sparse.md](sparse.md#pages-in-8-bits)). Attention works on wide "
-       "copies "
-       "of a segment's pages, which take memory of their own: models of few layers, or with long "
-       "chunks, gain nothing. Every pass reads the rounded keys and values, of the chunk itself "
-       "too.",
+       "fp8 (e4m3) takes as much and is less accurate. The first layer keeps the "
+       "type "
+       "of compute, because most of the error would be its own, unless attention.kv_dtype says "
+       "otherwise ([sparse.md](sparse.md#pages-in-8-bits)). Attention works on wide copies of a "
+       "segment's pages, which take memory of their own: models of few layers, or with long "
+       "chunks, "
+       "gain nothing. Every pass reads the rounded keys and values, of the chunk itself too.",
        LS_FIELD(numerics.kv_dtype), one_of({"auto", "fp8", "int8"})},
       {"numerics", "hot_pages", Type::kInteger,
        "Where gradient pages are in 8 bits: how many of a sparse layer's pages keep theirs in f32, "

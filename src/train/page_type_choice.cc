@@ -43,7 +43,10 @@ void choose_page_types(const NumericsChoice& choice, const ModelConfig& config,
     const bool sparse = record.sparse.is_sparse(static_cast<std::int64_t>(l)),
                few = !sparse && window > 0 && window <= kShortWindow * record.chunk_tokens;
     PageTypes& types = layers[l];
-    if (!kv.empty()) types.kv = kv_type(kv_name, kv[l], record.compute);
+    if (!kv.empty())
+      types.kv = kv_type(kv_name, kv[l], record.compute);
+    else if (l == 0 && layers.size() > 1)
+      types.kv = record.compute;
     if (!gradients.empty())
       types.gradients = gradient_type(gradient_name, gradients[l]);
     else if (few && is_page_code(types.gradients))

@@ -119,8 +119,8 @@ TEST_P(StepOnCuda, PagesIn8BitsAreWhatTheCpuComputes) {
   const std::uint64_t seed = GetParam();
   const char* kv = seed % 3 == 0 ? "auto" : seed % 2 == 0 ? "int8" : "fp8";
   const char* gradients = seed % 4 == 0 ? "f32" : seed % 4 == 1 ? "fp8" : "int8";
-  expect_what_the_cpu_computes(random_case(seed), {.kv_gradient_dtype = gradients, .kv_dtype = kv},
-                               seed, 2e-3);
+  expect_what_the_cpu_computes(
+      random_case(seed), {.kv_gradient_dtype = gradients, .layer_kv_dtypes = {kv}}, seed, 2e-3);
 }
 
 INSTANTIATE_TEST_SUITE_P(Random, StepOnCuda, testing::Range<std::uint64_t>(1, 25));

@@ -63,7 +63,7 @@ TEST(TiersOnCuda, EveryTierGivesTheSameBits) {
     const std::int64_t chunk = is_long ? 2'048 : 512;
     ParameterSet weights(*gpu, c.config, DType::kBF16, "weights");
     initialize_random(weights, c.config, seed);
-    NumericsChoice choice{.kv_gradient_dtype = gradient_pages, .kv_dtype = kv_pages};
+    NumericsChoice choice{.kv_gradient_dtype = gradient_pages, .layer_kv_dtypes = {kv_pages}};
     if (seed >= 4) {
       choice.sparse.budgets.assign(static_cast<std::size_t>(c.config.layers), 5);
       choice.sparse.selection = {.union_pages = 9, .summary_tokens = seed == 4 ? 128 : 64};

@@ -3,7 +3,8 @@ import math
 
 from recall_report import short, table
 
-NAMES = {"wide": "wide", "kv-int8": "K/V int8", "kv-fp8": "K/V fp8", "gradients-bf16": "gradients bf16",
+NAMES = {"wide": "wide", "kv-int8": "K/V int8", "kv-int8-all": "K/V int8 in all layers", "kv-fp8": "K/V fp8",
+         "kv-fp8-all": "K/V fp8 in all layers", "gradients-bf16": "gradients bf16",
          "gradients-int8": "gradients int8", "gradients-fp8": "gradients fp8", "int8": "both int8", "fp8": "both fp8"}
 
 

@@ -21,7 +21,8 @@ from recall_sizes import SIZES
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 DEFAULT_FORCED = (1, 2)
 # How pages may be coded, by name: options of the program that have other than their usual values.
-PAGES = {"wide": {}, "kv-int8": {"kv-dtype": "int8"}, "kv-fp8": {"kv-dtype": "fp8"},
+PAGES = {"wide": {}, "kv-int8": {"kv-dtype": "int8"}, "kv-int8-all": {"attention-kv-dtype": "int8"},
+         "kv-fp8": {"kv-dtype": "fp8"}, "kv-fp8-all": {"attention-kv-dtype": "fp8"},
          "gradients-bf16": {"kv-gradient-dtype": "bf16"}, "gradients-int8": {"kv-gradient-dtype": "int8"},
          "gradients-fp8": {"kv-gradient-dtype": "fp8"},
          "int8": {"kv-dtype": "int8", "kv-gradient-dtype": "int8"},
@@ -276,6 +277,10 @@ def attention_of(work, context, setting):
             "summary-tokens": work.sizes["summaries"][setting["summary"]][1], "scoring": setting["scoring"]}
 
 
+def options_of(pages):
+    return [word for key, value in PAGES[pages].items() for word in ("--" + key, value)]
+
+
 def command_of(work, model, context, setting, part, more):
     held = os.path.join(held_data(work, context), part)
     command = [work.program, "gradients", "--model", work.path("models", model), "--format", "u16",
@@ -286,9 +291,7 @@ def command_of(work, model, context, setting, part, more):
         command += ["--attention", "sparse"]
         for key, value in attention_of(work, context, setting).items():
             command += ["--" + key, str(value)]
-    for key, value in PAGES[setting.get("pages", "wide")].items():
-        command += ["--" + key, value]
-    return command + more
+    return command + options_of(setting.get("pages", "wide")) + more
 
 
 def run_gradients(work, command):

@@ -152,8 +152,8 @@ TEST(StepCodedPages, IsTheModelWithRoundedKeysAndValues) {
     EXPECT_GT(furthest, 4e-3) << "wide pages would pass too";
     for (const std::int64_t chunk : {kChunk, std::int64_t{64}})
       expect_like_reference(
-          run_step(*device, c, *weights, chunk, kPage, 1, 0, false, {.kv_dtype = word}), expected,
-          2e-3);
+          run_step(*device, c, *weights, chunk, kPage, 1, 0, false, {.layer_kv_dtypes = {word}}),
+          expected, 2e-3);
   }
 }
 
@@ -165,7 +165,8 @@ TEST(StepCodedPages, PagesTakeAQuarterOfF32AndAScale) {
                      choose_numerics(*device, c.config, kChunk, kPage, choice), {290, 1})
         .memory;
   };
-  const StepMemory wide = plan({}), coded = plan({.kv_gradient_dtype = "fp8", .kv_dtype = "int8"});
+  const StepMemory wide = plan({}),
+                   coded = plan({.kv_gradient_dtype = "fp8", .layer_kv_dtypes = {"int8"}});
   const std::int64_t C = c.config.head_size;
   EXPECT_EQ(coded.kv_pages * 4 * C * kPage, wide.kv_pages * (kPage * (C + 2) + 2 * C));
   EXPECT_EQ(coded.kv_gradient_pages * 4 * C, wide.kv_gradient_pages * (C + 2));
@@ -188,8 +189,9 @@ TEST(StepCodedPages, WideCopiesDoNotGrowWithTheContext) {
   EXPECT_EQ(wide(4000), wide(16000));
 }
 
-// Layers whose gradient pages are few keep them in bf16, unless the user says otherwise.
-TEST(StepCodedPages, ShortWindowsKeepTheirGradients) {
+// The first layer keeps wide keys and values, and layers whose gradient pages are few keep them in
+// bf16, unless the user says otherwise.
+TEST(StepCodedPages, SomeLayersKeepTheirTypes) {
   const auto device = make_cpu_device();
   ModelConfig config;
   config.layers = 4;
@@ -201,13 +203,15 @@ TEST(StepCodedPages, ShortWindowsKeepTheirGradients) {
     for (std::int64_t l = 0; l < 4; ++l) types.push_back(record.pages_of(l));
     return types;
   };
-  const PageTypes coded{DType::kI8, DType::kI8}, few{DType::kI8, DType::kBF16};
+  const PageTypes coded{DType::kI8, DType::kI8}, few{DType::kI8, DType::kBF16},
+      wide{DType::kF32, DType::kI8};
   EXPECT_EQ(pages({.kv_gradient_dtype = "int8", .kv_dtype = "int8"}),
-            (std::vector{coded, few, coded, coded}));
+            (std::vector{wide, few, coded, coded}));
   NumericsChoice choice{.kv_dtype = "int8", .layer_kv_gradient_dtypes = {"int8"}};
+  EXPECT_EQ(pages(choice), (std::vector{wide, coded, coded, coded}));
+  choice.layer_kv_dtypes = {"int8"};
   EXPECT_EQ(pages(choice), std::vector(4, coded));
   choice.layer_kv_dtypes = {"auto", "int8"};
-  const PageTypes wide{DType::kF32, DType::kI8};
   EXPECT_EQ(pages(choice), (std::vector{wide, coded, wide, coded}));
   choice.layer_kv_dtypes = {"fp8*3"};
   EXPECT_TRUE(says(error_of([&] { pages(choice); }),
@@ -333,7 +337,7 @@ TEST(StepCodedPages, SlowErrorsByNumberOfChunks) {
     for (const Codes& codes : {Codes{"int8", "f32"}, Codes{"fp8", "f32"}, Codes{"auto", "bf16"},
                                Codes{"auto", "int8"}, Codes{"auto", "fp8"}}) {
       const StepOutcome coded =
-          gradients({.kv_gradient_dtype = codes.gradients, .kv_dtype = codes.kv});
+          gradients({.kv_gradient_dtype = codes.gradients, .layer_kv_dtypes = {codes.kv}});
       std::map<std::string, double> worst;
       for (std::int64_t p = 0; p < coded.gradients->size(); ++p) {
         const std::string& name = coded.gradients->specs()[static_cast<std::size_t>(p)].name;
