@@ -104,24 +104,29 @@ std::string describe_machine(const MachineRates& m) {
                                       "; longstride calibrate measures them)");
 }
 
-// Below the tables: why a context does not fit, with what it would, and what pages cost in
+// Below the tables: why a context does not fit, with what it would; and what its settings cost in
 // accuracy.
-std::vector<std::string> remarks(const PlanReport& report) {
-  std::vector<std::string> lines;
+struct Remark {
+  std::string text;
+  std::vector<std::string> costs;
+};
+std::vector<Remark> remarks(const PlanReport& report) {
+  std::vector<Remark> list;
   for (const Outlook& o : report.outlooks) {
-    if (!o.fits()) {
-      lines.push_back(
-          fmt::format("{} does not fit as asked: {}", format_count(o.context()), o.problem));
-      lines.push_back(o.changed == nullptr
-                          ? fmt::format("  to change: {}", o.hint)
-                          : fmt::format("  * it would fit with {}", fmt::join(o.remedies, ", ")));
-    }
-    if (const Outlook* const shown = shown_of(o))
-      for (const std::string& cost : accuracy_costs(shown->plan))
-        lines.push_back(o.fits() ? fmt::format("{}: {}", format_count(o.context()), cost)
-                                 : fmt::format("    {}", cost));
+    const std::string context = format_count(o.context());
+    const Outlook* const shown = shown_of(o);
+    Remark remark;
+    if (!o.fits())
+      remark.text = fmt::format(
+          "{} does not fit as asked: {}\n{}", context, o.problem,
+          shown == nullptr ? fmt::format("to change: {}", o.hint)
+                           : fmt::format("* it would fit with {}", fmt::join(o.remedies, ", ")));
+    if (shown != nullptr) remark.costs = accuracy_costs(shown->plan);
+    if (remark.text.empty() && !remark.costs.empty())
+      remark.text = context + ": what it costs in accuracy";
+    if (!remark.text.empty()) list.push_back(std::move(remark));
   }
-  return lines;
+  return list;
 }
 
 MemoryMapInput map_input(const PlanReport& report, const Outlook& o) {
@@ -199,8 +204,10 @@ std::string report_text(const PlanReport& report) {
                                  to_text(time_table(report)));
   if (const Table memory = memory_table(report); !memory.rows.empty())
     text += "\nGiB:\n" + to_text(memory);
-  if (const std::vector<std::string> lines = remarks(report); !lines.empty())
-    text += fmt::format("\n{}\n", fmt::join(lines, "\n"));
+  for (const Remark& remark : remarks(report)) {
+    text += "\n" + remark.text + "\n";
+    for (const std::string& cost : remark.costs) text += "  - " + cost + "\n";
+  }
   return text;
 }
 
@@ -220,7 +227,10 @@ std::string picture_of(const PlanReport& report, const Outlook& outlook) {
 std::string report_page(const PlanReport& report) {
   PlanPageInput page{.title = fmt::format("{} on {}", report.model, report.machine.name),
                      .paragraphs = {describe_machine(report.machine)}};
-  for (std::string& line : remarks(report)) page.paragraphs.push_back(std::move(line));
+  for (const Remark& remark : remarks(report))
+    page.paragraphs.push_back(
+        remark.costs.empty() ? remark.text
+                             : fmt::format("{}. {}.", remark.text, fmt::join(remark.costs, ". ")));
   const Table time = time_table(report), memory = memory_table(report);
   page.header = time.header;
   page.header.insert(page.header.end(), {"GPU GiB", "host GiB", "disk GiB"});

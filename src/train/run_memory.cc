@@ -1,12 +1,15 @@
 #include "train/run_memory.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "plan/plan_choice.h"
 #include "plan/stage_spread.h"
+#include "plan/step_cost.h"
 #include "train/group_sums.h"
 #include "train/optimizer.h"
+#include "train/outlook.h"
 #include "train/run_ranks.h"
 #include "train/step.h"
 
@@ -136,12 +139,16 @@ DeviceBudget device_budget(const Device& device, std::optional<std::int64_t> wan
 
 namespace {
 
-// What pages and activations may take: the state goes to disk first, and must fit.
-PageBudget without_state(PageBudget away, const RunPlan& plan) {
-  if (plan.state.place != StatePlace::kDisk || plan.config.memory.host) return away;
-  const std::int64_t state = plan.needs.optimizer_disk, on_disk = std::min(state, away.disk);
-  away.disk -= on_disk;
-  away.host = std::max<std::int64_t>(plan.needs.step.host(), away.host - (state - on_disk));
+// What pages and activations may take beside a state that may go to disk: to host memory first, or
+// to disk first.
+PageBudget beside_state(PageBudget away, const RunPlan& plan, bool host_first) {
+  const StepMemory& step = plan.needs.step;
+  const auto left = [](std::int64_t bytes) { return std::max<std::int64_t>(0, bytes); };
+  const std::int64_t state = plan.needs.optimizer_disk, host = left(away.host - step.host()),
+                     disk = left(away.disk - step.disk()),
+                     on_host = host_first ? std::min(state, host) : left(state - disk);
+  away.host -= std::min(host, on_host);
+  away.disk -= std::min(disk, state - on_host);
   return away;
 }
 
@@ -161,6 +168,33 @@ void retain_activations(RunPlan& plan, const Device& device, const PlannerOf& pl
   plan.step = std::move(chosen.plan);
   needs.step = plan.step->memory;
   needs.saved_flops = chosen.retention.saved_flops;
+}
+
+double predicted_seconds(const RunPlan& plan, const MachineRates& rates) {
+  return static_cast<double>(plan.config.training.batch) *
+             predict_step(plan.part.config, plan.part.numerics, *plan.step, rates).total() +
+         predict_update(update_bytes(plan.needs), rates);
+}
+
+// Calls retain(what pages and activations may take) with either order of the state's places, and
+// keeps what is faster: activations in host memory save arithmetic, the state there saves time of
+// the disk.
+template <class F>
+void retain_beside_state(RunPlan& plan, const PageBudget& away, const MachineRates& rates,
+                         const F& retain) {
+  const std::optional<StepPlan> step = plan.step;
+  const RunNeeds needs = plan.needs;
+  const StateOptions state = plan.state;
+  retain(beside_state(away, plan, true));
+  const double host_first = predicted_seconds(plan, rates);
+  std::optional<StepPlan> first_step = std::exchange(plan.step, step);
+  RunNeeds first_needs = std::exchange(plan.needs, needs);
+  StateOptions first_state = std::exchange(plan.state, state);
+  retain(beside_state(away, plan, false));
+  if (predicted_seconds(plan, rates) < host_first) return;
+  plan.step = std::move(first_step);
+  plan.needs = std::move(first_needs);
+  plan.state = std::move(first_state);
 }
 
 // Places the pages of a step planned so: all on the device, or, if they do not fit, with the memory
@@ -308,12 +342,19 @@ void plan_memory(RunPlan& plan, Device& device, const MachineRates& rates, Effor
     };
     const StepOptions options = fit_step(plan, device, planner_of, budget, effort);
     budget.host = host_for_pages(plan, device);
-    if (effort == Effort::kBest)
-      retain_activations(plan, device, planner_of, options, without_state(budget, plan), rates);
+    const auto retain = [&](const PageBudget& away) {
+      if (effort == Effort::kBest)
+        retain_activations(plan, device, planner_of, options, away, rates);
+      split_state(plan, device);
+    };
+    if (plan.state.place == StatePlace::kDisk && !memory.host)
+      retain_beside_state(plan, budget, rates, retain);
+    else
+      retain(budget);
   } else {
     relieve_device(plan, device);
+    split_state(plan, device);
   }
-  split_state(plan, device);
   needs.host_available = host_left(plan, device);
 }
 
