@@ -107,7 +107,7 @@ std::string describe_machine(const MachineRates& m) {
 // Below the tables: why a context does not fit, with what it would; and what its settings cost in
 // accuracy.
 struct Remark {
-  std::string text;
+  std::vector<std::string> lines;
   std::vector<std::string> costs;
 };
 std::vector<Remark> remarks(const PlanReport& report) {
@@ -117,14 +117,14 @@ std::vector<Remark> remarks(const PlanReport& report) {
     const Outlook* const shown = shown_of(o);
     Remark remark;
     if (!o.fits())
-      remark.text = fmt::format(
-          "{} does not fit as asked: {}\n{}", context, o.problem,
-          shown == nullptr ? fmt::format("to change: {}", o.hint)
-                           : fmt::format("* it would fit with {}", fmt::join(o.remedies, ", ")));
+      remark.lines = {fmt::format("{} does not fit as asked: {}", context, o.problem),
+                      shown == nullptr
+                          ? fmt::format("to change: {}", o.hint)
+                          : fmt::format("* it would fit with {}", fmt::join(o.remedies, ", "))};
     if (shown != nullptr) remark.costs = accuracy_costs(shown->plan);
-    if (remark.text.empty() && !remark.costs.empty())
-      remark.text = context + ": what it costs in accuracy";
-    if (!remark.text.empty()) list.push_back(std::move(remark));
+    if (remark.lines.empty() && !remark.costs.empty())
+      remark.lines = {context + ": what it costs in accuracy"};
+    if (!remark.lines.empty()) list.push_back(std::move(remark));
   }
   return list;
 }
@@ -205,7 +205,7 @@ std::string report_text(const PlanReport& report) {
   if (const Table memory = memory_table(report); !memory.rows.empty())
     text += "\nGiB:\n" + to_text(memory);
   for (const Remark& remark : remarks(report)) {
-    text += "\n" + remark.text + "\n";
+    text += fmt::format("\n{}\n", fmt::join(remark.lines, "\n"));
     for (const std::string& cost : remark.costs) text += "  - " + cost + "\n";
   }
   return text;
@@ -227,10 +227,11 @@ std::string picture_of(const PlanReport& report, const Outlook& outlook) {
 std::string report_page(const PlanReport& report) {
   PlanPageInput page{.title = fmt::format("{} on {}", report.model, report.machine.name),
                      .paragraphs = {describe_machine(report.machine)}};
-  for (const Remark& remark : remarks(report))
-    page.paragraphs.push_back(
-        remark.costs.empty() ? remark.text
-                             : fmt::format("{}. {}.", remark.text, fmt::join(remark.costs, ". ")));
+  for (const Remark& remark : remarks(report)) {
+    std::vector<std::string> sentences = remark.lines;
+    sentences.insert(sentences.end(), remark.costs.begin(), remark.costs.end());
+    page.paragraphs.push_back(fmt::format("{}.", fmt::join(sentences, ". ")));
+  }
   const Table time = time_table(report), memory = memory_table(report);
   page.header = time.header;
   page.header.insert(page.header.end(), {"GPU GiB", "host GiB", "disk GiB"});

@@ -114,7 +114,7 @@ Outlook outlook_of(const TrainConfig& config, Device& device, const MachineRates
 Outlook make_outlook(const TrainConfig& config, Device& device, const MachineRates& rates) {
   Outlook outlook = outlook_of(config, device, rates);
   if (outlook.fits()) return outlook;
-  Remedies found = find_remedies(config, device, rates);
+  Remedies found = find_remedies(config, outlook.plan.numerics.chunk_tokens, device, rates);
   if (found.settings.empty()) return outlook;
   Outlook changed = outlook_of(found.config, device, rates);
   if (!changed.fits()) return outlook;

@@ -196,10 +196,10 @@ Settings enough_of(const TrainConfig& config, const Settings& remedies, bool on_
 
 }  // namespace
 
-Remedies find_remedies(const TrainConfig& asked, Device& device, const MachineRates& rates) {
-  // An automatic chunk is chosen once, since that takes longer than to see whether a run fits.
+Remedies find_remedies(const TrainConfig& asked, std::int64_t chunk, Device& device,
+                       const MachineRates& rates) {
+  // To choose a chunk takes longer than to see whether a run fits.
   TrainConfig config = asked;
-  const std::int64_t chunk = plan_shapes(asked, device).numerics.chunk_tokens;
   config.training.chunk = chunk;
   // Sparse layers need memory of their own, so more changes are not always better.
   const Settings some = that_keep_attention(device.kind() == DeviceKind::kShapes),

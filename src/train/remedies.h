@@ -19,6 +19,8 @@ struct Remedies {
 // come first, then those that round, then those that attend to less. If all of them are not enough,
 // a disk of any size is one of them, and the others are those that leave least for it: what room
 // there is on the disk of an absent machine is not known.
-Remedies find_remedies(const TrainConfig& asked, Device& device, const MachineRates& rates);
+// `chunk`: as asked, or what an automatic one became.
+Remedies find_remedies(const TrainConfig& asked, std::int64_t chunk, Device& device,
+                       const MachineRates& rates);
 
 }  // namespace longstride

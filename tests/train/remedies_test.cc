@@ -40,6 +40,10 @@ struct Case {
     all.insert(all.end(), more.begin(), more.end());
     return parse_train_config(fmt::format(kRun, preset, dtype, context), "run.toml", "base", all);
   }
+
+  Remedies remedies() const {
+    return find_remedies(config(), config().training.chunk.value(), *device, rates);
+  }
 };
 
 Case on_h200(const char* context, std::vector<std::string> settings) {
@@ -53,15 +57,19 @@ Case on_h200(const char* context, std::vector<std::string> settings) {
 }
 Case on_small_cpu(const char* context, const char* gpu, const char* host) {
   const MachineRates rates = cpu_machine(2);
-  return {"tiny-llama", "f32",
-          context,      make_shapes_device(DeviceKind::kCpu, {rates.name, 8 * kGiB, 8 * kGiB}),
-          rates,        {fmt::format("memory.gpu={}", gpu), fmt::format("memory.host={}", host)}};
+  return {"tiny-llama",
+          "f32",
+          context,
+          make_shapes_device(DeviceKind::kCpu, {rates.name, 8 * kGiB, 8 * kGiB}),
+          rates,
+          {fmt::format("memory.gpu={}", gpu), fmt::format("memory.host={}", host),
+           "training.chunk=1024"}};
 }
 
 bool fits(const Case& c, const TrainConfig& config) {
   RunPlan plan = plan_shapes(config, *c.device);
   try {
-    plan_memory(plan, *c.device, c.rates, Effort::kFit);
+    plan_memory(plan, *c.device, c.rates, Effort::kQuick);
     check_fits(plan);
   } catch (const Error&) {
     return false;
@@ -93,13 +101,11 @@ bool has_a_disk(const std::vector<std::string>& settings) {
 void expect_enough_and_needed(const Case& c) {
   SCOPED_TRACE(fmt::format("{} {}", c.preset, c.context));
   ASSERT_FALSE(fits(c, c.config()));
-  const Remedies found = find_remedies(c.config(), *c.device, c.rates);
+  const Remedies found = c.remedies();
   ASSERT_FALSE(found.settings.empty());
   SCOPED_TRACE(fmt::format("{}", fmt::join(found.settings, "; ")));
   EXPECT_TRUE(fits(c, found.config));
   EXPECT_TRUE(fits(c, c.config(overrides_of(found.settings))));
-  // With the best plan, which may use more of the host for activations.
-  EXPECT_TRUE(make_outlook(found.config, *c.device, c.rates).fits());
   for (std::size_t without = 0; without < found.settings.size(); ++without) {
     if (has_a_disk(found.settings) && without + 1 < found.settings.size()) continue;
     std::vector<std::string> fewer = found.settings;
@@ -114,10 +120,21 @@ TEST(Remedies, AreEnoughAndNeeded) {
   expect_enough_and_needed(on_small_cpu("256K", "1044MiB", "0"));
 }
 
+// Also with the best plan, which may use host memory for activations.
+TEST(Remedies, MakeAPlanThatFits) {
+  const Case c = on_small_cpu("64K", "1044MiB", "5MiB");
+  const Outlook outlook = make_outlook(c.config(), *c.device, c.rates);
+  EXPECT_FALSE(outlook.fits());
+  ASSERT_NE(outlook.changed, nullptr);
+  EXPECT_TRUE(outlook.changed->fits());
+  EXPECT_GT(outlook.changed->seconds(), 0);
+}
+
 TEST(Remedies, AreNotWhatTheUserChose) {
   Case c = on_small_cpu("256K", "1044MiB", "60MiB");
-  c.settings.insert(c.settings.end(), {"numerics.kv_dtype=fp8", "training.chunk=512"});
-  const Remedies found = find_remedies(c.config(), *c.device, c.rates);
+  c.settings.back() = "training.chunk=512";
+  c.settings.emplace_back("numerics.kv_dtype=fp8");
+  const Remedies found = c.remedies();
   ASSERT_FALSE(found.settings.empty());
   for (const std::string& setting : found.settings) {
     EXPECT_FALSE(setting.starts_with("numerics.kv_dtype")) << setting;
@@ -128,7 +145,7 @@ TEST(Remedies, AreNotWhatTheUserChose) {
 
 TEST(Remedies, ThereMayBeNone) {
   const Case c = on_small_cpu("64K", "1024MiB", "2MiB");
-  EXPECT_TRUE(find_remedies(c.config(), *c.device, c.rates).settings.empty());
+  EXPECT_TRUE(c.remedies().settings.empty());
 }
 
 class RemediesOnH200 : public testing::Test {
