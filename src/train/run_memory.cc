@@ -188,12 +188,12 @@ void retain_beside_state(RunPlan& plan, const PageBudget& away, const MachineRat
   retain(beside_state(away, plan, true));
   const double host_first = predicted_seconds(plan, rates);
   std::optional<StepPlan> first_step = std::exchange(plan.step, step);
-  RunNeeds first_needs = std::exchange(plan.needs, needs);
+  const RunNeeds first_needs = std::exchange(plan.needs, needs);
   StateOptions first_state = std::exchange(plan.state, state);
   retain(beside_state(away, plan, false));
   if (predicted_seconds(plan, rates) < host_first) return;
   plan.step = std::move(first_step);
-  plan.needs = std::move(first_needs);
+  plan.needs = first_needs;
   plan.state = std::move(first_state);
 }
 
