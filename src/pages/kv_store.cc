@@ -104,12 +104,12 @@ KvAccesses list_accesses(const StepSchedule& schedule, const KvShape& shape, boo
     lists.gradients.emplace_back(std::ssize(pool.layers));
   const auto visit = [&](const Task& task, const PageSet& pages) {
     const bool late = task.sparse;
-    const auto [kv_pool, kv_index] = kv[static_cast<std::size_t>(task.layer)];
+    const auto [kv_pool, kv_index] = kv.at(static_cast<std::size_t>(task.layer));
     AccessList& reads = lists.kv[static_cast<std::size_t>(kv_pool)];
     if (late) lists.late.add(task.chunk, task.layer, {reads.size(), false});
     reads.add({.layer = kv_index, .pages = pages, .late = late});
     if (!is_backward(task)) return;
-    const auto [pool, index] = gradients[static_cast<std::size_t>(task.layer)];
+    const auto [pool, index] = gradients.at(static_cast<std::size_t>(task.layer));
     AccessList& writes = lists.gradients[static_cast<std::size_t>(pool)];
     if (late) lists.late.add(task.chunk, task.layer, {writes.size(), true});
     writes.add({.layer = index,
@@ -123,7 +123,7 @@ KvAccesses list_accesses(const StepSchedule& schedule, const KvShape& shape, boo
     for (const Task& task : episode.tasks) {
       if (task.layer < 0) continue;
       if (task.append) {
-        const auto [pool, index] = kv[static_cast<std::size_t>(task.layer)];
+        const auto [pool, index] = kv.at(static_cast<std::size_t>(task.layer));
         lists.kv[static_cast<std::size_t>(pool)].add({.layer = index,
                                                       .pages = task.appended,
                                                       .creates = true,

@@ -52,7 +52,7 @@ struct Kind {
     now.resize(pools.size());
   }
   std::size_t pool(std::int64_t layer) const {
-    return static_cast<std::size_t>(places[static_cast<std::size_t>(layer)].pool);
+    return static_cast<std::size_t>(places.at(static_cast<std::size_t>(layer)).pool);
   }
   PoolNeeds& of(std::int64_t layer) { return pools[pool(layer)]; }
   void add(std::int64_t layer, std::int64_t pages) {
