@@ -177,7 +177,7 @@ void layer_store_kv(const LayerPass& pass, ConstView x_TD) {
   ops::append_kv(ctx.stream(),
                  {k_heads.present() ? k_heads : k_TKC, v_heads.present() ? v_heads : v_TKC,
                   a.cos_TN, a.sin_TN, pass.pages.kv(pass.task.layer), a.begin});
-  // Before keys are rounded in 8 bits: that would only change which pages are selected.
+  // Before keys are rounded to 8 bits: rounding would only change which pages are selected.
   if (pass.task.sparse) pass.selector->summarize(pass);
   pass.pages.keep_appended(pass.task);
 }

@@ -23,7 +23,8 @@ inline constexpr std::int64_t kMostPlannedTokens = std::int64_t{1} << 26, kMostP
 //
 // Pages have priority for host memory: they are read many times a step, the optimizer's state once.
 // So state that may go to disk gets the host memory that pages leave, and the disk takes the rest
-// of both.
+// of both. Activations that stay compete with the state for host memory: what is predicted to be
+// faster is planned.
 //
 // `rates` decide which activations stay, and whether pages make room for them.
 void plan_memory(RunPlan& plan, Device& device, const MachineRates& rates,
