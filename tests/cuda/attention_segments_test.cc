@@ -4,9 +4,10 @@
 namespace longstride {
 namespace {
 
-class AttentionParts : public OnGpu {};
+// Keys of more than one segment.
+class LargeAttentionParts : public OnGpu {};
 
-TEST_F(AttentionParts, TheSameBits) {
+TEST_F(LargeAttentionParts, TheSameBits) {
   for (const std::int64_t start : {0, 33'001, 65'100}) {
     const SequenceLayout layout{
         32'768 * 2 + 300, 512, 128,
@@ -16,7 +17,7 @@ TEST_F(AttentionParts, TheSameBits) {
   }
 }
 
-TEST_F(AttentionParts, TheSameBitsWhereDocumentsBegin) {
+TEST_F(LargeAttentionParts, TheSameBitsWhereDocumentsBegin) {
   const std::int64_t begin = 32'768 * 2, tokens = begin + 300;
   for (const std::vector<std::int64_t>& starts :
        {std::vector<std::int64_t>{0, begin + 150, begin + 200},

@@ -16,11 +16,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Its embedding is many pieces of the loader.
-ModelConfig large_vocabulary() {
+ModelConfig model_of(std::int64_t vocabulary, std::int64_t hidden) {
   Json json = find_preset("tiny-llama").raw;
-  json["vocab_size"] = 36000;
-  json["hidden_size"] = 256;
+  json["vocab_size"] = vocabulary;
+  json["hidden_size"] = hidden;
   return parse_config(json, "test");
 }
 
@@ -32,7 +31,7 @@ std::string bytes_of(const ParameterSet& set) {
 
 TEST(LoadOnCuda, EveryByteArrives) {
   const TempDirectory directory;
-  const ModelConfig config = large_vocabulary();
+  const ModelConfig config = model_of(36'000, 256);  // an embedding of many pieces
   const auto cpu = make_cpu_device(), gpu = make_cuda_device();
   ParameterSet written(*cpu, config, DType::kBF16, "weights");
   initialize_random(written, config, 3);
@@ -84,9 +83,8 @@ std::vector<double> losses_of(const TrainConfig& config, bool resume) {
   return losses.all;
 }
 
-TEST(ResumeOnCuda, GivesTheBitsOfARunThatWasNotStopped) {
+void expect_bits_of_a_run_that_was_not_stopped(const ModelConfig& config) {
   const TempDirectory directory;
-  const ModelConfig config = large_vocabulary();
   {
     const auto cpu = make_cpu_device();
     ParameterSet weights(*cpu, config, DType::kBF16, "weights");
@@ -95,7 +93,8 @@ TEST(ResumeOnCuda, GivesTheBitsOfARunThatWasNotStopped) {
     write_model_directory(directory.path() / "model", config, weights);
   }
   std::vector<std::uint32_t> tokens;
-  for (std::uint32_t i = 0; i < 513; ++i) tokens.push_back(i % 97 * 370);
+  for (std::uint32_t i = 0; i < 513; ++i)
+    tokens.push_back(i % 97 * static_cast<std::uint32_t>(config.vocabulary / 97));
   directory.write("tokens.bin", tokens);
 
   const std::vector<double> whole = losses_of(run_of(directory.path(), "whole", 4, ""), false);
@@ -116,6 +115,14 @@ TEST(ResumeOnCuda, GivesTheBitsOfARunThatWasNotStopped) {
                 checksum_of_file(directory.path() / "whole/step-4" / file))
           << memory << file;
   }
+}
+
+TEST(ResumeOnCuda, GivesTheBitsOfARunThatWasNotStopped) {
+  expect_bits_of_a_run_that_was_not_stopped(model_of(400, 64));
+}
+
+TEST(ResumeOnCuda, LargeModelsToo) {
+  expect_bits_of_a_run_that_was_not_stopped(model_of(36'000, 256));
 }
 
 }  // namespace

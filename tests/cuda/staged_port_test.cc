@@ -12,22 +12,23 @@
 namespace longstride {
 namespace {
 
-constexpr std::int64_t kChunks = 24, kTokens = 4096, kHidden = 896;
+constexpr std::int64_t kChunks = 24;
 
-std::int64_t tokens_of(std::int64_t chunk) { return chunk + 1 == kChunks ? 1001 : kTokens; }
 float value_of(std::int64_t chunk, std::int64_t i) {
   return static_cast<float>(chunk * 1000 + i % 997);
 }
 
 class DoublingStage {
  public:
-  DoublingStage(Device& device, comm::Link& link)
+  DoublingStage(Device& device, comm::Link& link, std::int64_t tokens, std::int64_t hidden)
       : device_(device),
+        tokens_(tokens),
+        hidden_(hidden),
         first_(link.rank() == 0),
         last_(link.rank() + 1 == link.size()),
-        neighbours_(device, link, kTokens * kHidden * 4),
-        memory_(device.allocate(kTokens * kHidden * 4, "tensor")),
-        other_(device.allocate(kTokens * kHidden * 16, "other work")) {}
+        neighbours_(device, link, tokens * hidden * 4),
+        memory_(device.allocate(tokens * hidden * 4, "tensor")),
+        other_(device.allocate(tokens * hidden * 16, "other work")) {}
 
   // Returns how many values were wrong at the ends.
   std::int64_t run(float stages) {
@@ -71,7 +72,8 @@ class DoublingStage {
 
  private:
   View tensor_of(std::int64_t chunk) const {
-    return {memory_->data(), DType::kF32, Shape({tokens_of(chunk), kHidden})};
+    const std::int64_t tokens = chunk + 1 == kChunks ? tokens_ / 4 - 23 : tokens_;
+    return {memory_->data(), DType::kF32, Shape({tokens, hidden_})};
   }
   void fill(std::int64_t chunk, float factor) {
     const View tensor = tensor_of(chunk);
@@ -83,7 +85,7 @@ class DoublingStage {
   // Doubles the tensor, before and after other work that takes as long as some copies.
   void work(std::int64_t chunk) {
     const View tensor = tensor_of(chunk),
-               other(other_->data(), DType::kF32, Shape({4 * kTokens, kHidden}));
+               other(other_->data(), DType::kF32, Shape({4 * tokens_, hidden_}));
     for (int i = 0; i < 20; ++i) ops::add(device_.stream(), {.a = other, .b = other, .y = other});
     ops::add(device_.stream(), {.a = tensor, .b = tensor, .y = tensor});
     for (int i = 0; i < 20; ++i) ops::add(device_.stream(), {.a = other, .b = other, .y = other});
@@ -99,18 +101,19 @@ class DoublingStage {
   }
 
   Device& device_;
+  std::int64_t tokens_, hidden_;
   bool first_, last_;
   LinkedStages neighbours_;
   std::unique_ptr<Memory> memory_, other_;
 };
 
-TEST(StagedPort, StagesShareAGpu) {
+void expect_doubled_tensors(std::int64_t tokens, std::int64_t hidden) {
   for (const int ranks : {2, 3}) {
     std::atomic<std::int64_t> wrong{0};
     comm::ThreadHub hub(ranks);
     for (const auto& failure : comm::run_thread_ranks(hub, {}, [&](comm::MessageLink& link) {
            const auto device = make_cuda_device();
-           DoublingStage stage(*device, link);
+           DoublingStage stage(*device, link, tokens, hidden);
            for (int sequence = 0; sequence < 3; ++sequence)
              wrong += stage.run(static_cast<float>(ranks));
          }))
@@ -118,6 +121,9 @@ TEST(StagedPort, StagesShareAGpu) {
     EXPECT_EQ(wrong, 0) << ranks;
   }
 }
+
+TEST(StagedPort, StagesShareAGpu) { expect_doubled_tensors(128, 96); }
+TEST(StagedPort, LargeStagesToo) { expect_doubled_tensors(4096, 896); }
 
 TEST(StagedPort, TakesThePlannedBytes) {
   comm::ThreadHub hub(1);

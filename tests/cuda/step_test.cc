@@ -125,8 +125,16 @@ TEST_P(StepOnCuda, PagesIn8BitsAreWhatTheCpuComputes) {
 
 INSTANTIATE_TEST_SUITE_P(Random, StepOnCuda, testing::Range<std::uint64_t>(1, 25));
 
-// Large enough for cuDNN's kernels and several chunks; one document, two windows.
-RandomCase dense_case(std::int64_t window, std::uint64_t documents) {
+// Small enough for kernels that are interpreted (tests/cuda_twin), and large enough for those that
+// cuDNN chooses for real work.
+struct StepSize {
+  std::int64_t tokens, chunk, page;
+};
+constexpr StepSize kSmall{400, 128, 64}, kLarge{1500, 512, 128};
+
+// Several chunks; one document or more, a window in one of two layers.
+
+RandomCase dense_case(const StepSize& size, std::int64_t window, std::uint64_t documents) {
   RandomCase c;
   ModelConfig& m = c.config;
   m.layers = 2;
@@ -142,7 +150,7 @@ RandomCase dense_case(std::int64_t window, std::uint64_t documents) {
   m.max_positions = 1 << 20;
   m.windows = {0, window};
   Random random(5, 6);
-  fill_sequence(c, random, 1500, documents, 0);
+  fill_sequence(c, random, size.tokens, documents, 0);
   return c;
 }
 
@@ -175,17 +183,18 @@ std::string differences(const RandomCase& c, const std::vector<std::byte>& a,
   return text;
 }
 
-TEST(StepOnCudaBits, EveryPlanAndEveryRunGivesTheSame) {
+void expect_same_in_every_plan(const StepSize& size) {
   for (const auto& [window, documents] :
        {std::pair<std::int64_t, std::uint64_t>{0, 1}, {200, 1}, {0, 4}}) {
-    const RandomCase c = dense_case(window, documents);
+    const RandomCase c = dense_case(size, window, documents);
     const auto weights = tame_weights(c.config);
     for (const auto& [compute, pages] :
          {std::pair{"bf16", "f32"}, {"bf16", "bf16"}, {"f32", "f32"}, {"f32", "bf16"}}) {
       const NumericsChoice choice{.compute = compute, .kv_gradient_dtype = pages};
-      const auto first = gradients_on_gpu(c, *weights, {512, 128, 1}, choice);
-      for (const Plan& plan : {Plan{512, 128, 1}, Plan{512, 128, 2}, Plan{512, 128, 3},
-                               Plan{512, 128, 1, true}, Plan{512, 128, 2, true}})
+      const std::int64_t chunk = size.chunk, page = size.page;
+      const auto first = gradients_on_gpu(c, *weights, {chunk, page, 1}, choice);
+      for (const Plan& plan : {Plan{chunk, page, 1}, Plan{chunk, page, 2}, Plan{chunk, page, 3},
+                               Plan{chunk, page, 1, true}, Plan{chunk, page, 2, true}})
         EXPECT_EQ(differences(c, first, gradients_on_gpu(c, *weights, plan, choice)), "")
             << compute << ", gradient pages " << pages << ", window " << window << ", " << documents
             << " documents: kept " << plan.keep << (plan.rebuild ? ", rebuilt" : "");
@@ -193,10 +202,13 @@ TEST(StepOnCudaBits, EveryPlanAndEveryRunGivesTheSame) {
   }
 }
 
+TEST(StepOnCudaBits, EveryPlanAndEveryRunGivesTheSame) { expect_same_in_every_plan(kSmall); }
+TEST(StepOnCudaBits, LargeStepsGiveTheSameInEveryPlan) { expect_same_in_every_plan(kLarge); }
+
 // Selected pages: lists of equal length (cuDNN), and documents (our kernels).
-TEST(StepOnCudaBits, SparseStepsGiveTheSameInEveryPlan) {
+void expect_sparse_steps_are_the_same(const StepSize& size) {
   for (const std::uint64_t documents : {1, 4}) {
-    const RandomCase c = dense_case(0, documents);
+    const RandomCase c = dense_case(size, 0, documents);
     const auto weights = tame_weights(c.config);
     for (const auto& [compute, pages] :
          {std::pair{"bf16", "f32"}, {"bf16", "bf16"}, {"f32", "bf16"}})
@@ -208,9 +220,10 @@ TEST(StepOnCudaBits, SparseStepsGiveTheSameInEveryPlan) {
                                    .union_pages = 6,
                                    .summary_tokens = 32,
                                    .summary = Summary::kOutliers};
-        const auto first = gradients_on_gpu(c, *weights, {256, 128, 1}, choice);
-        for (const Plan& plan : {Plan{256, 128, 1}, Plan{256, 128, 2}, Plan{256, 128, 3},
-                                 Plan{256, 128, 5}, Plan{256, 128, 1, true}})
+        const std::int64_t chunk = size.chunk / 2, page = size.page;
+        const auto first = gradients_on_gpu(c, *weights, {chunk, page, 1}, choice);
+        for (const Plan& plan : {Plan{chunk, page, 1}, Plan{chunk, page, 2}, Plan{chunk, page, 3},
+                                 Plan{chunk, page, 5}, Plan{chunk, page, 1, true}})
           EXPECT_EQ(differences(c, first, gradients_on_gpu(c, *weights, plan, choice)), "")
               << compute << ", gradient pages " << pages << ", budget " << budget << ", "
               << documents << " documents: kept " << plan.keep;
@@ -218,17 +231,23 @@ TEST(StepOnCudaBits, SparseStepsGiveTheSameInEveryPlan) {
   }
 }
 
+TEST(StepOnCudaBits, SparseStepsGiveTheSameInEveryPlan) {
+  expect_sparse_steps_are_the_same(kSmall);
+}
+TEST(StepOnCudaBits, LargeSparseStepsGiveTheSame) { expect_sparse_steps_are_the_same(kLarge); }
+
 TEST(StepOnCudaBits, EverySetOfRetainedActivationsGivesTheSame) {
-  const RandomCase c = dense_case(0, 1);
+  const RandomCase c = dense_case(kSmall, 0, 1);
   const auto weights = tame_weights(c.config);
-  const auto first = gradients_on_gpu(c, *weights, {512, 128, 1}, {});
-  const auto chunks = static_cast<std::size_t>((std::ssize(c.tokens) + 511) / 512);
+  const std::int64_t chunk = kSmall.chunk, page = kSmall.page;
+  const auto first = gradients_on_gpu(c, *weights, {chunk, page, 1}, {});
+  const auto chunks = static_cast<std::size_t>((std::ssize(c.tokens) + chunk - 1) / chunk);
   for (unsigned bits = 1; bits < 64; ++bits) {
     const std::vector<Retention> everywhere(chunks * static_cast<std::size_t>(c.config.layers),
                                             Retention::of_bits(bits));
-    EXPECT_EQ(
-        differences(c, first, gradients_on_gpu(c, *weights, {512, 128, 1, false, everywhere}, {})),
-        "")
+    EXPECT_EQ(differences(c, first,
+                          gradients_on_gpu(c, *weights, {chunk, page, 1, false, everywhere}, {})),
+              "")
         << bits;
   }
 }
@@ -238,7 +257,7 @@ TEST(StepOnCudaBits, EverySetOfRetainedActivationsGivesTheSame) {
 TEST(StepOnCudaBits, MeasuredKernelsAreRememberedAndReplayed) {
   const TempDirectory cache;
   ::setenv("LONGSTRIDE_CACHE", cache.path().c_str(), 1);
-  const RandomCase c = dense_case(0, 1);
+  const RandomCase c = dense_case(kLarge, 0, 1);
   const auto weights = tame_weights(c.config);
   const Plan plan{512, 128, 1};
   NumericsRecord numerics = numerics_of(c, plan, {});
@@ -274,7 +293,7 @@ TEST(StepOnCudaBits, MeasuredKernelsAreRememberedAndReplayed) {
 TEST(StepOnCudaBits, ChoosingKernelsStopsWhenAsked) {
   const TempDirectory cache;
   ::setenv("LONGSTRIDE_CACHE", cache.path().c_str(), 1);
-  const RandomCase c = dense_case(0, 1);
+  const RandomCase c = dense_case(kLarge, 0, 1);
   const auto weights = tame_weights(c.config);
   ParameterSet gradients(gpu(), c.config, DType::kF32, "gradients");
   StepRunner runner =
@@ -289,13 +308,14 @@ TEST(StepOnCudaBits, ChoosingKernelsStopsWhenAsked) {
 }
 
 // BF16 follows F32 within what BF16 can hold, whatever the chunk.
-TEST(StepOnCudaBits, Bf16IsCloseToF32) {
+void expect_bf16_close_to_f32(const StepSize& size) {
   for (const auto& [window, documents] :
        {std::pair<std::int64_t, std::uint64_t>{0, 1}, {200, 1}, {0, 4}}) {
-    const RandomCase c = dense_case(window, documents);
+    const RandomCase c = dense_case(size, window, documents);
     const auto weights = tame_weights(c.config);
-    const auto exact = gradients_on_gpu(c, *weights, {512, 128, 1}, {.compute = "f32"});
-    for (const Plan& plan : {Plan{512, 128, 1}, Plan{128, 128, 1}, Plan{2048, 64, 1}})
+    const auto exact =
+        gradients_on_gpu(c, *weights, {size.chunk, size.page, 1}, {.compute = "f32"});
+    for (const Plan& plan : {Plan{size.chunk, size.page, 1}, Plan{128, 128, 1}, Plan{2048, 64, 1}})
       for (const char* pages : {"f32", "bf16"}) {
         const auto close =
             gradients_on_gpu(c, *weights, plan, {.compute = "bf16", .kv_gradient_dtype = pages});
@@ -306,6 +326,9 @@ TEST(StepOnCudaBits, Bf16IsCloseToF32) {
       }
   }
 }
+
+TEST(StepOnCudaBits, Bf16IsCloseToF32) { expect_bf16_close_to_f32(kSmall); }
+TEST(StepOnCudaBits, LargeStepsInBf16AreCloseToF32) { expect_bf16_close_to_f32(kLarge); }
 
 }  // namespace
 }  // namespace longstride

@@ -38,66 +38,76 @@ Outcome run(Device& gpu, const RandomCase& c, const ParameterSet& weights,
   return out;
 }
 
-TEST(TiersOnCuda, EveryTierGivesTheSameBits) {
+struct Form {
+  std::uint64_t seed;
+  const char *gradient_pages, *kv_pages = "auto";
+};
+
+// Seeds: 0, dense; 1, windows; 2, documents; 3, documents behind many tokens; 4, sparse; 5, sparse
+// with documents.
+void expect_same_in_every_tier(const Form& form, std::int64_t tokens, std::int64_t chunk) {
+  const auto& [seed, gradient_pages, kv_pages] = form;
+  SCOPED_TRACE(testing::Message() << "seed " << seed << " " << gradient_pages << " " << kv_pages);
   const std::unique_ptr<Device> gpu = make_cuda_device();
   const TempDirectory directory;
-  struct Form {
-    std::uint64_t seed;
-    const char *gradient_pages, *kv_pages = "auto";
+  Random random(seed, 5);
+  RandomCase c;
+  c.config = random_config(random);
+  c.config.head_size = 64;
+  for (std::int64_t& window : c.config.windows) window = seed == 1 ? 300 : 0;
+  fill_sequence(c, random, tokens, seed == 2 || seed == 5 ? 3 : 1, 0);
+  if (seed == 3) c.document_starts = {0, tokens * 7 / 8 - 500, tokens * 7 / 8 + 1};
+  ParameterSet weights(*gpu, c.config, DType::kBF16, "weights");
+  initialize_random(weights, c.config, seed);
+  NumericsChoice choice{.kv_gradient_dtype = gradient_pages, .layer_kv_dtypes = {kv_pages}};
+  if (seed >= 4) {
+    choice.sparse.budgets.assign(static_cast<std::size_t>(c.config.layers), 5);
+    choice.sparse.selection = {.union_pages = 9, .summary_tokens = seed == 4 ? 128 : 64};
+  }
+  const NumericsRecord numerics = choose_numerics(*gpu, c.config, chunk, 128, choice);
+  const Outcome resident = run(*gpu, c, weights, numerics, {});
+  EXPECT_EQ(resident.moved.in, 0);
+  const std::int64_t least =
+      StepPlanner(*gpu, c.config, weights.specs(), numerics,
+                  {.max_tokens = std::ssize(c.tokens), .packed = c.document_starts.size() > 1})
+          .least_page_bytes();
+  constexpr std::int64_t kAll = PageBudget::kAll;
+  const auto same = [&](const PageBudget& pages, const MakeMover& make_mover = nullptr) {
+    const Outcome tiered = run(*gpu, c, weights, numerics, pages, make_mover);
+    EXPECT_EQ(tiered.losses, resident.losses);
+    EXPECT_EQ(tiered.gradients, resident.gradients);
+    if (pages.device < resident.memory.kv_pages + resident.memory.kv_gradient_pages) {
+      EXPECT_GT(tiered.moved.in, 0);
+    }
+    EXPECT_LE(tiered.memory.kv_pages + tiered.memory.kv_gradient_pages, pages.device);
   };
-  for (const auto& [seed, gradient_pages, kv_pages] :
+  same({least, kAll});
+  same({3 * least, kAll});
+  // Sparse layers have no gradients on disk.
+  const std::int64_t gradients = seed >= 4 ? 2 * resident.memory.kv_gradient_pages : 0;
+  same({least, gradients, kAll, directory.path()});
+  same({2 * least, gradients + resident.memory.kv_pages / 3, kAll, directory.path()});
+  for (const std::int64_t budget : {least, 2 * least})
+    same({budget, kAll}, [seed = form.seed](Device& device) {
+      return std::make_unique<SlowMover>(device.make_mover(), seed);
+    });
+}
+
+TEST(TiersOnCuda, EveryTierGivesTheSameBits) {
+  for (const Form& form : {Form{0, "bf16"}, Form{1, "f32"}, Form{2, "f32"}, Form{3, "int8", "int8"},
+                           Form{4, "int8", "int8"}, Form{5, "fp8", "fp8"}})
+    expect_same_in_every_tier(form, 1'200, 256);
+}
+
+// Dense ones longer than a segment.
+TEST(TiersOnCuda, LargeOnesToo) {
+  for (const Form& form :
        {Form{0, "f32"}, Form{1, "f32"}, Form{2, "f32"}, Form{3, "f32"}, Form{0, "bf16"},
         Form{1, "bf16"}, Form{3, "bf16"}, Form{4, "f32"}, Form{5, "bf16"}, Form{3, "int8", "int8"},
         Form{4, "int8", "int8"}, Form{4, "bf16", "int8"}, Form{5, "int8"}, Form{5, "fp8", "fp8"},
         Form{1, "fp8", "fp8"}}) {
-    Random random(seed, 5);
-    RandomCase c;
-    c.config = random_config(random);
-    c.config.head_size = 64;
-    // Dense and longer than a segment; windows; documents; documents behind more than a segment;
-    // sparse, with and without documents.
-    for (std::int64_t& window : c.config.windows) window = seed == 1 ? 300 : 0;
-    const bool is_long = seed == 0 || seed == 3;
-    fill_sequence(c, random, is_long ? 40'000 : 9'000, seed == 2 || seed == 5 ? 3 : 1, 0);
-    if (seed == 3) c.document_starts = {0, 34'500, 35'001};
-    const std::int64_t chunk = is_long ? 2'048 : 512;
-    ParameterSet weights(*gpu, c.config, DType::kBF16, "weights");
-    initialize_random(weights, c.config, seed);
-    NumericsChoice choice{.kv_gradient_dtype = gradient_pages, .layer_kv_dtypes = {kv_pages}};
-    if (seed >= 4) {
-      choice.sparse.budgets.assign(static_cast<std::size_t>(c.config.layers), 5);
-      choice.sparse.selection = {.union_pages = 9, .summary_tokens = seed == 4 ? 128 : 64};
-    }
-    const NumericsRecord numerics = choose_numerics(*gpu, c.config, chunk, 128, choice);
-    const Outcome resident = run(*gpu, c, weights, numerics, {});
-    EXPECT_EQ(resident.moved.in, 0);
-    const std::int64_t least =
-        StepPlanner(*gpu, c.config, weights.specs(), numerics,
-                    {.max_tokens = static_cast<std::int64_t>(c.tokens.size()),
-                     .packed = c.document_starts.size() > 1})
-            .least_page_bytes();
-    constexpr std::int64_t kAll = PageBudget::kAll;
-    const auto same = [&, seed = seed, gradient_pages = gradient_pages, kv_pages = kv_pages](
-                          const PageBudget& pages, const MakeMover& make_mover = nullptr) {
-      const Outcome tiered = run(*gpu, c, weights, numerics, pages, make_mover);
-      EXPECT_EQ(tiered.losses, resident.losses) << "seed " << seed;
-      EXPECT_EQ(tiered.gradients, resident.gradients)
-          << "seed " << seed << " " << gradient_pages << " " << kv_pages;
-      if (pages.device < resident.memory.kv_pages + resident.memory.kv_gradient_pages) {
-        EXPECT_GT(tiered.moved.in, 0);
-      }
-      EXPECT_LE(tiered.memory.kv_pages + tiered.memory.kv_gradient_pages, pages.device);
-    };
-    same({least, kAll});
-    same({3 * least, kAll});
-    // Sparse layers have no gradients on disk.
-    const std::int64_t gradients = seed >= 4 ? 2 * resident.memory.kv_gradient_pages : 0;
-    same({least, gradients, kAll, directory.path()});
-    same({2 * least, gradients + resident.memory.kv_pages / 3, kAll, directory.path()});
-    for (const std::int64_t budget : {least, 2 * least})
-      same({budget, kAll}, [seed = seed](Device& device) {
-        return std::make_unique<SlowMover>(device.make_mover(), seed);
-      });
+    const bool is_long = form.seed == 0 || form.seed == 3;
+    expect_same_in_every_tier(form, is_long ? 40'000 : 9'000, is_long ? 2'048 : 512);
   }
 }
 

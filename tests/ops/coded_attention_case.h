@@ -9,6 +9,7 @@
 #include <set>
 #include <vector>
 
+#include "base/error.h"
 #include "base/random.h"
 #include "device/device.h"
 #include "ops/page_codes.h"
@@ -203,11 +204,13 @@ class CodedAttentionCase {
 
   void make_lists() {
     std::vector<std::set<std::int64_t>> back(static_cast<std::size_t>(c_.pages()));
+    LS_CHECK(c_.earlier % 13 != 0 && c_.selected <= c_.earlier, "{} of {} pages", c_.selected,
+             c_.earlier);
     for (std::int64_t q = 0; q < c_.query_pages; ++q) {
       std::set<std::int64_t> list;
       const std::int64_t count = c_.selected - (!c_.equal_lists && q == 1 ? 1 : 0);
       for (std::int64_t i = 0; std::ssize(list) < count; ++i)
-        list.insert((7 * q + 3 * i) % c_.earlier);
+        list.insert((7 * q + 13 * i) % c_.earlier);  // all of them, if 13 is no factor
       for (std::int64_t p = c_.earlier; p <= c_.earlier + q; ++p) list.insert(p);
       for (const std::int64_t page : list) {
         kv_pages_.push_back(static_cast<std::int32_t>(page));
