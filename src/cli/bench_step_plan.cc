@@ -56,6 +56,21 @@ StepLimits limits_of(const StepBenchOptions& o, const StepOfEngine& step) {
   return limits;
 }
 
+// The least host memory beside the disk that is allowed, nearly; `all` is enough.
+std::int64_t least_host_bytes(const StepPlanner& planner, PageBudget pages, std::int64_t all) {
+  std::int64_t too_little = 0, enough = all;
+  while (enough - too_little > std::max<std::int64_t>(all / 64, 1)) {
+    pages.host = too_little + (enough - too_little) / 2;
+    try {
+      planner.plan(pages);
+      enough = pages.host;
+    } catch (const Error&) {
+      too_little = pages.host;
+    }
+  }
+  return enough;
+}
+
 // Where pages go is told, and there is too little room.
 [[noreturn]] void refuse_pages(const StepBenchOptions& o, const StepOfEngine& step,
                                const PageBudget& pages) {
@@ -67,13 +82,15 @@ StepLimits limits_of(const StepBenchOptions& o, const StepOfEngine& step) {
                     o.page_memory, text(least)),
         fmt::format("give at least --page-memory {}, or least; {}", size_option(least), automatic));
   const std::int64_t host = planner.plan({.device = pages.device}).memory.host_pages;
-  const bool disk_helps = !step.numerics.sparse.any();  // their gradients are never there
+  const std::int64_t least_host = pages.disk > 0 ? least_host_bytes(planner, pages, host) : host;
+  const bool sparse = step.numerics.sparse.any();
   throw Error(
       fmt::format("--host-memory {} is too little with --page-memory {}: pages that leave the "
-                  "device take {}, and {} are allowed on disk",
-                  o.host_memory, o.page_memory, text(host), text(pages.disk)),
-      fmt::format("give at least --host-memory {}{}; {}", size_option(host),
-                  !disk_helps      ? ""
+                  "device take {}, and {} are allowed on disk{}",
+                  o.host_memory, o.page_memory, text(host), text(pages.disk),
+                  sparse ? ", where sparse layers keep no gradients" : ""),
+      fmt::format("give at least --host-memory {}{}; {}", size_option(least_host),
+                  sparse           ? ""
                   : pages.disk > 0 ? ", or more --disk-memory"
                                    : ", or --disk-memory with --disk-path",
                   automatic));

@@ -1,6 +1,7 @@
 // longstride bench step with memory that is too small: one message, with what would do.
 #include <regex>
 
+#include "base/sizes.h"
 #include "tests/cli/run_directory.h"
 
 namespace longstride {
@@ -65,7 +66,18 @@ TEST(BenchMemory, SparseLayersKeepGradientsOffTheDisk) {
   const ProgramResult little = with("10K");
   ASSERT_TRUE(refused(little, {"--host-memory 10K is too little"}));
   EXPECT_FALSE(says(little.err, {"--disk-path"}));
-  EXPECT_TRUE(ended(with(advised(little, "--host-memory")), 0));
+  const std::string all = advised(little, "--host-memory");
+  EXPECT_TRUE(ended(with(all), 0));
+  // Beside a disk less is enough: keys and values go there.
+  const auto beside_disk = [&](const std::string& bytes) {
+    return bench_step(run, {"--attention", "sparse", "--page-memory", "least", "--host-memory",
+                            bytes, "--disk-memory", "1GiB", "--disk-path", "."});
+  };
+  const ProgramResult refusal = beside_disk("10K");
+  ASSERT_TRUE(refused(refusal, {"allowed on disk, where sparse layers keep no gradients"}));
+  const std::string some = advised(refusal, "--host-memory");
+  EXPECT_LT(parse_size(some, ""), parse_size(all, ""));
+  EXPECT_TRUE(ended(beside_disk(some), 0));
 }
 
 TEST(BenchMemory, DeviceMemoryForAnAutomaticPlan) {

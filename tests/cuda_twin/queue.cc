@@ -6,7 +6,6 @@
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <vector>
 
 #include "tests/cuda_twin/warp.h"
@@ -29,6 +28,7 @@ struct Task {
 
 struct StreamOfTwin {
   std::deque<Task> tasks;
+  std::uint64_t weight = 1;  // 0: runs only if no other can
 };
 
 struct EventOfTwin {
@@ -37,14 +37,17 @@ struct EventOfTwin {
 
 struct State {
   std::mutex mutex;
-  std::set<StreamOfTwin*> streams;
+  std::vector<StreamOfTwin*> streams;  // as they were made, so that a seed gives one order
   std::uint64_t random = 0;
+  // The mood: some streams are slow, and the device is busy, or it keeps up with the host. It
+  // changes after so many draws.
+  std::uint64_t mood_left = 0, tasks_at_once = 0;
   cudaError_t fault = cudaSuccess;
   StreamOfTwin ordinary;  // the null stream
   State() {
     const char* const seed = std::getenv("LONGSTRIDE_TWIN_SEED");
     random = (seed != nullptr ? std::strtoull(seed, nullptr, 10) : 1) * 0x9E3779B97F4A7C15ull;
-    streams.insert(&ordinary);
+    streams.push_back(&ordinary);
   }
 };
 State& state() {
@@ -67,13 +70,26 @@ void note(State& s, cudaError_t status, const std::string& what) {
   if (s.fault == cudaSuccess) s.fault = status;
 }
 
+void change_mood(State& s) {
+  if (s.mood_left-- > 0) return;
+  s.mood_left = next(s) % 64;
+  const std::uint64_t few[] = {0, 4, 1000};
+  s.tasks_at_once = few[next(s) % 3];
+  const std::uint64_t weights[] = {0, 0, 1, 8};
+  for (StreamOfTwin* stream : s.streams) stream->weight = weights[next(s) % 4];
+}
+
 // Runs one task of a stream drawn at random; false if none can go on.
 bool run_some(State& s) {
-  std::vector<StreamOfTwin*> ready;
+  change_mood(s);
+  std::vector<StreamOfTwin*> ready, slow;
   for (StreamOfTwin* stream : s.streams)
     if (!stream->tasks.empty() &&
-        (!stream->tasks.front().to_await || stream->tasks.front().to_await->passed))
-      ready.push_back(stream);
+        (!stream->tasks.front().to_await || stream->tasks.front().to_await->passed)) {
+      ready.insert(ready.end(), stream->weight, stream);
+      if (stream->weight == 0) slow.push_back(stream);
+    }
+  if (ready.empty()) ready.swap(slow);
   if (ready.empty()) return false;
   StreamOfTwin& chosen = *ready[next(s) % ready.size()];
   const Task task = std::move(chosen.tasks.front());
@@ -103,8 +119,8 @@ void run_until(State& s, const F& done) {
 
 void add(State& s, cudaStream_t stream, Task task) {
   of(stream).tasks.push_back(std::move(task));
-  if (next(s) % 2 == 0) return;
-  for (std::uint64_t n = next(s) % 8; n > 0 && run_some(s);) --n;
+  change_mood(s);
+  for (std::uint64_t n = s.tasks_at_once; n > 0 && run_some(s);) --n;
 }
 
 }  // namespace
@@ -113,7 +129,7 @@ cudaStream_t make_stream() {
   State& s = state();
   const std::scoped_lock lock(s.mutex);
   auto* const made = new StreamOfTwin;
-  s.streams.insert(made);
+  s.streams.push_back(made);
   return reinterpret_cast<cudaStream_t>(made);
 }
 
@@ -121,7 +137,7 @@ void end_stream(cudaStream_t stream) {
   wait_for_stream(stream);
   State& s = state();
   const std::scoped_lock lock(s.mutex);
-  s.streams.erase(&of(stream));
+  std::erase(s.streams, &of(stream));
   delete &of(stream);
 }
 
