@@ -8,8 +8,8 @@ function(ls_unity target)
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
   get_target_property(sources ${target} SOURCES)
   # Files with flags of their own stay alone: those of nvcc, and in release builds those of src/CMakeLists.txt. So do those
-  # that the Python module replaces (src/python/no_solver.cc).
-  set(kept "\\.cu$|/plan/[a-z]+_program\\.cc$")
+  # that the Python module replaces (src/python/no_solver.cc), or the tests' twin of CUDA.
+  set(kept "\\.cu$|/plan/[a-z]+_program\\.cc$|/load_[a-z]+\\.cc$")
   if(CMAKE_BUILD_TYPE STREQUAL Release)
     string(APPEND kept "|/ops/cpu/|/cudnn/")
   endif()

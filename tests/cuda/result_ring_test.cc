@@ -74,7 +74,7 @@ TEST_F(ResultsOnCuda, MoreThanThereAreSlots) {
   EXPECT_TRUE(holds(hosts.back(), kMany));
 }
 
-TEST_F(ResultsOnCuda, LargeOnesAreRefused) {
+TEST_F(ResultsOnCuda, LongOnesAreRefused) {
   EXPECT_THROW(device_->fetch_result(nullptr, large_->data(), Device::kMostResultBytes + 1),
                InternalError);
 }

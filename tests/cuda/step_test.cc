@@ -130,7 +130,7 @@ INSTANTIATE_TEST_SUITE_P(Random, StepOnCuda, testing::Range<std::uint64_t>(1, 25
 struct StepSize {
   std::int64_t tokens, chunk, page;
 };
-constexpr StepSize kSmall{400, 128, 64}, kLarge{1500, 512, 128};
+constexpr StepSize kSmall{300, 128, 64}, kLarge{1500, 512, 128};
 
 // Several chunks; one document or more, a window in one of two layers.
 

@@ -10,7 +10,7 @@
 namespace longstride::twin {
 namespace {
 
-constexpr std::size_t kFilled = std::size_t{64} << 20;  // so many bytes of an allocation are filled
+constexpr std::size_t kFilled = std::size_t{16} << 20;  // so many bytes of an allocation are filled
 constexpr std::size_t kPage = 4096;
 
 struct Table {

@@ -334,10 +334,9 @@ cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpy
 cudaError_t cudaMemcpyBatchAsync(void* const* to, const void* const* from, const std::size_t* bytes,
                                  std::size_t count, cudaMemcpyAttributes*, std::size_t*,
                                  std::size_t, cudaStream_t stream) {
-  for (std::size_t i = 0; i < count; ++i) {
-    // A batch has no order.
-    const std::size_t k = (twin::draw() & 1) != 0 ? count - 1 - i : i;
-    (void)k;
+  const bool backwards = (twin::draw() & 1) != 0;  // the copies of a batch have no order
+  for (std::size_t n = 0; n < count; ++n) {
+    const std::size_t i = backwards ? count - 1 - n : n;
     if (const cudaError_t status =
             twin::copy(to[i], from[i], bytes[i], twin::way_between(to[i], from[i]), stream);
         status != cudaSuccess)

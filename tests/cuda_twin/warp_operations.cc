@@ -22,6 +22,17 @@ enum class Shuffle : std::uint8_t { kUp, kDown, kButterfly, kIndex };
 template <Shuffle kMode>
 void shuffle(Warp& w, const Instruction& i, std::uint32_t lanes) {
   const Words values = words(w, i.from[0]);
+  if (kMode == Shuffle::kButterfly && lanes == kAllLanes && i.results == 1) {
+    const Words offsets = words(w, i.from[1]), clamps = words(w, i.from[2]);
+    std::uint32_t unlike = 0;  // whether they are those of sums over all lanes
+    for (std::size_t l = 0; l < kLanes; ++l)
+      unlike |= (offsets[l] ^ offsets[0]) | (clamps[l] ^ 31u) | (offsets[l] & ~31u);
+    if (unlike == 0) {
+      auto* const to = w.lanes<std::uint32_t>(i.to[0]);
+      for (std::size_t l = 0; l < kLanes; ++l) to[l] = values[l ^ offsets[0]];
+      return;
+    }
+  }
   each_lane(lanes, [&](int l) {
     const int by = static_cast<int>(w.value(i.from[1], l) & 31);
     const auto c = static_cast<int>(w.value(i.from[2], l));
