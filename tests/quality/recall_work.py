@@ -179,7 +179,7 @@ def train(work, name, stage, start, attention=None, pages="wide"):
                 "training": {"context": stage["sequence"], "chunk": stage["chunk"], "page": work.sizes["page"],
                              "steps": stage["steps"], "seed": work.seed,
                              "keep_chunks": stage["sequence"] // stage["chunk"]},
-                "optimizer": {"learning_rate": stage["rate"], "weight_decay": 0.01},
+                "optimizer": {"learning_rate": stage["rate"], "weight_decay": 0.01, **stage.get("optimizer", {})},
                 "schedule": {"warmup_steps": work.sizes["warmup"]},
                 "checkpoint": {"directory": output, "every": max(1, stage["steps"] // 4), "keep": 1},
                 "device": {"name": work.device}, "attention": attention or {},
@@ -371,10 +371,10 @@ def same_settings(work, arguments, sizes):
         save_json(path, now)
 
 
-def arguments_of(description, directory):
-    """Of a call; `directory` is where the work is unless the caller says otherwise."""
+def parser_of(description):
+    """Of the options that all scripts have."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", default=None, help=f"directory for everything (build/{directory}-SIZE)")
+    parser.add_argument("--work", default=None, help="directory for everything (build/sparse-quality-SIZE)")
     parser.add_argument("--minutes", type=float, default=8, help="of this call (default 8)")
     parser.add_argument("--program", default=os.path.join(ROOT, "build", "release", "longstride"))
     parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
@@ -386,13 +386,17 @@ def arguments_of(description, directory):
     parser.add_argument("--size", default="full", choices=list(SIZES))
     parser.add_argument("--tiny", dest="size", action="store_const", const="tiny", help="the same as --size tiny")
     parser.add_argument("--report", action="store_true", help="only write the outcome of what there is, and print it")
+    return parser
+
+
+def parse_arguments(parser):
     arguments = parser.parse_args()
-    arguments.work = arguments.work or os.path.join(ROOT, "build", f"{directory}-{arguments.size}")
+    arguments.work = arguments.work or os.path.join(ROOT, "build", f"sparse-quality-{arguments.size}")
+    arguments.text = arguments.text or ["/usr/share/doc", sysconfig.get_paths()["stdlib"], os.path.join(ROOT, "src")]
     return arguments
 
 
 def trained_model(work, arguments):
     """The model that recalls, trained as far as the time allows."""
-    prepare_text(work, arguments.text or ["/usr/share/doc", sysconfig.get_paths()["stdlib"],
-                                          os.path.join(ROOT, "src")])
+    prepare_text(work, arguments.text)
     return curriculum(work)
