@@ -49,33 +49,31 @@ constexpr Width width_of = sizeof(T) == 8   ? Width::k64
                            : sizeof(T) == 4 ? Width::k32
                                             : Width::k16;
 
-// All lanes of a register of any width but that of predicates.
+// Calls f with the lanes of a register of any width but that of predicates.
+template <class F>
+inline void with_lanes(Warp& w, Operand o, const F& f) {
+  if (o.width == Width::k64)
+    f(w.lanes<std::uint64_t>(o));
+  else if (o.width == Width::k32)
+    f(w.lanes<std::uint32_t>(o));
+  else
+    f(w.lanes<std::uint16_t>(o));
+}
+
 template <class T>
 inline std::array<T, kLanes> read_all(Warp& w, Operand o) {
   std::array<T, kLanes> all;
-  const auto fill = [&](const auto* from) {
+  with_lanes(w, o, [&](const auto* from) {
 #pragma GCC ivdep
     for (std::size_t l = 0; l < kLanes; ++l) all[l] = static_cast<T>(from[l]);
-  };
-  if (o.width == Width::k64)
-    fill(w.lanes<std::uint64_t>(o));
-  else if (o.width == Width::k32)
-    fill(w.lanes<std::uint32_t>(o));
-  else
-    fill(w.lanes<std::uint16_t>(o));
+  });
   return all;
 }
 template <class T>
 inline void write_all(Warp& w, Operand o, std::uint32_t lanes, const std::array<T, kLanes>& all) {
-  const auto fill = [&]<class D>(D* to) {
+  with_lanes(w, o, [&]<class D>(D* to) {
     each_lane(lanes, [&](int l) { to[l] = static_cast<D>(all[static_cast<std::size_t>(l)]); });
-  };
-  if (o.width == Width::k64)
-    fill(w.lanes<std::uint64_t>(o));
-  else if (o.width == Width::k32)
-    fill(w.lanes<std::uint32_t>(o));
-  else
-    fill(w.lanes<std::uint16_t>(o));
+  });
 }
 
 inline float from_bf16(std::uint32_t bits) { return std::bit_cast<float>(bits << 16); }

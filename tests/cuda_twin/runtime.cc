@@ -309,18 +309,11 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
                         : kind == cudaMemcpyDeviceToHost   ? twin::Way::kToHost
                         : kind == cudaMemcpyDeviceToDevice ? twin::Way::kWithin
                                                            : twin::way_between(to, from);
-  if (way == twin::Way::kToHost && !twin::lies_in(Place::kPinned, to, bytes)) {
-    // Memory that is not pinned: the call waits.
-    twin::wait_for_stream(stream);
-    if (!twin::lies_in(Place::kDevice, from, bytes))
-      return twin::told(twin::refuse(cudaErrorInvalidValue, "a copy from outside of the device"));
-    std::memcpy(to, from, bytes);
-    return twin::told(cudaSuccess);
-  }
-  if (way == twin::Way::kToDevice && !twin::lies_in(Place::kPinned, from, bytes)) {
-    twin::wait_for_stream(stream);
-    if (!twin::lies_in(Place::kDevice, to, bytes))
-      return twin::told(twin::refuse(cudaErrorInvalidValue, "a copy to outside of the device"));
+  const bool to_host = way == twin::Way::kToHost;
+  if (way != twin::Way::kWithin && !twin::lies_in(Place::kPinned, to_host ? to : from, bytes)) {
+    twin::wait_for_stream(stream);  // a copy of memory that is not pinned waits
+    if (!twin::lies_in(Place::kDevice, to_host ? from : to, bytes))
+      return twin::told(twin::refuse(cudaErrorInvalidValue, "a copy outside of the device"));
     std::memcpy(to, from, bytes);
     return twin::told(cudaSuccess);
   }
