@@ -360,6 +360,7 @@ class Decoder {
               const std::vector<std::string>& arguments) {
     if ((name[0] != "ld" && name[0] != "st") || arguments.size() != 2) return false;
     const bool stores = name[0] == "st";
+    i.reads_or_writes = true;
     const std::vector<std::string> values = elements(arguments[stores ? 1 : 0]);
     i.run = memory_access_of(name, static_cast<int>(values.size()));
     i.from[i.sources++] = address(arguments[stores ? 0 : 1], i.offset);

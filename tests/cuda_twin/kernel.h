@@ -46,6 +46,7 @@ struct Instruction {
   Handler run = nullptr;
   Control control = Control::kNone;
   bool guarded = false, unless = false;  // runs in lanes where the guard is set (unless: is not)
+  bool reads_or_writes = false;          // memory
   std::uint8_t results = 0, sources = 0;
   std::uint8_t mode = 0;  // as the handler reads it
   Operand guard, together;

@@ -17,8 +17,10 @@ Warp::Warp(Block& block, int number, std::uint32_t lanes)
     for (int lane = 0; lane < kLanes; ++lane) set(c.to, lane, c.value);
 }
 
-void Warp::restart() {
-  groups_.assign(1, {0, launched_, false});
+void Warp::restart(std::uint64_t seed) {
+  groups_.assign(1, {0, launched_});
+  random_ = seed * 0x9E3779B97F4A7C15ull + static_cast<std::uint64_t>(number_);
+  accesses_left_ = 1;
   alive_ = launched_;
   copies_.clear();
   shared_ = block_.shared.data();
@@ -103,23 +105,44 @@ bool Warp::next_group() {
       if (groups_[i].pc == groups_[j].pc) {
         groups_[i].lanes |= groups_[j].lanes;
         groups_[i].waits = false;
+        groups_[i].behind = 0;
         groups_.erase(groups_.begin() + static_cast<std::ptrdiff_t>(j));
       } else {
         ++j;
       }
   std::size_t next = groups_.size();
-  for (std::size_t i = 0; i < groups_.size(); ++i)
-    if (!groups_[i].waits && (next == groups_.size() || groups_[i].pc < groups_[next].pc)) next = i;
+  for (const bool last_ones : {false, true})
+    for (std::size_t i = 0; i < groups_.size() && (!last_ones || next == groups_.size()); ++i)
+      if (!groups_[i].waits && (last_ones || groups_[i].behind == 0 || --groups_[i].behind == 0) &&
+          (next == groups_.size() || groups_[i].pc < groups_[next].pc))
+        next = i;
   if (next == groups_.size()) return false;
+  groups_[next].behind = 0;
   std::swap(groups_[0], groups_[next]);
   return true;
+}
+
+// Some lanes of the first group, at random: what they are about to read may change, and what they
+// are about to write is not there yet. Kernels must synchronize lanes that share memory.
+void Warp::let_some_fall_behind() {
+  random_ = random_ * 6364136223846793005ull + 1442695040888963407ull;
+  accesses_left_ = 1 + (random_ >> 40 & 255);
+  const std::uint32_t lanes = groups_.front().lanes;
+  const auto drawn = static_cast<std::uint32_t>(random_ >> 32);
+  // Half of the lanes, the first ones, or one.
+  const std::uint32_t masks[] = {drawn, (1u << (drawn >> 27)) - 1, 1u << (drawn >> 27)};
+  const std::uint32_t behind = lanes & masks[(random_ >> 20) % 3];
+  if (behind == 0 || behind == lanes) return;
+  groups_.front().lanes &= ~behind;
+  groups_.push_back({groups_.front().pc, behind, false, 20 + (drawn & 255)});
 }
 
 bool Warp::run() {
   const std::vector<Instruction>& code = block_.kernel->code;
   while (alive_ != 0) {
+    const Instruction& i = code[groups_.front().pc];
+    if (i.reads_or_writes && --accesses_left_ == 0) let_some_fall_behind();
     Group& g = groups_.front();
-    const Instruction& i = code[g.pc];
     std::uint32_t active = g.lanes;
     if (i.guarded) active &= i.unless ? ~predicate(i.guard) : predicate(i.guard);
     switch (i.control) {
@@ -147,7 +170,7 @@ bool Warp::run() {
           ++g.pc;
           if (active != 0) {
             g.lanes &= ~active;
-            groups_.push_back({i.target, active, false});
+            groups_.push_back({i.target, active});
           }
         }
         break;
@@ -184,7 +207,7 @@ struct Barrier {
 }  // namespace
 
 void run_block(Block& block, std::vector<Warp>& warps, std::uint64_t order) {
-  for (Warp& w : warps) w.restart();
+  for (Warp& w : warps) w.restart(order);
   std::vector<std::size_t> ready(warps.size());
   for (std::size_t i = 0; i < ready.size(); ++i) ready[i] = i;
   std::map<std::uint32_t, Barrier> barriers;

@@ -1,5 +1,6 @@
 // A block of threads of the twin: warps that run in an order drawn at random, each to its next
-// barrier. Lanes of a warp that branch apart run apart, lowest instruction first, until they meet.
+// barrier. Lanes of a warp that branch apart run apart, lowest instruction first, until they meet;
+// now and then some lanes fall behind before an access to memory.
 // Throws Fault for what a GPU would refuse or leave undefined: an access outside of allocations or
 // across an alignment, a shuffle without the lanes that it names, a barrier not all warps reach.
 #pragma once
@@ -89,8 +90,8 @@ class Warp {
   void commit_copies(std::uint32_t lanes);
   void wait_for_copies(std::uint32_t lanes, std::uint32_t groups_left, bool all);
 
-  // Begins another block.
-  void restart();
+  // Begins another block; `seed`: of which lanes fall behind.
+  void restart(std::uint64_t seed);
   // Runs to the next barrier (true) or to the end (false).
   bool run();
   const Instruction& barrier() const { return block_.kernel->code[groups_.front().pc]; }
@@ -102,7 +103,8 @@ class Warp {
  private:
   struct Group {
     std::uint32_t pc = 0, lanes = 0;
-    bool waits = false;  // for other lanes of the warp
+    bool waits = false;        // for other lanes of the warp
+    std::uint32_t behind = 0;  // others come first for so many instructions
   };
   struct Copy {
     int lane = 0;
@@ -115,12 +117,15 @@ class Warp {
                            const char* what) const;
   void find_range(std::uint64_t address, std::uint32_t bytes);
   bool next_group();
+  void let_some_fall_behind();
 
   Block& block_;
   std::vector<std::byte> file_;
   std::vector<Group> groups_;  // the one that runs is first
   std::uint32_t launched_, alive_ = 0;
   int number_;
+  std::uint64_t random_ = 0;
+  std::uint32_t accesses_left_ = 0;   // until lanes fall behind
   std::uint64_t low_ = 0, high_ = 0;  // the allocation that was used last
   std::byte* shared_ = nullptr;       // of the block
   std::size_t shared_bytes_ = 0;
