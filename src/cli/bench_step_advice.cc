@@ -33,7 +33,7 @@ StepLimits limits_of_machine(const Device& device) {
   const bool own_memory = !device.shares_host_memory();
   // Libraries allocate at their first call.
   constexpr std::int64_t kReserve = std::int64_t{2} << 30;
-  const std::int64_t host = own_memory ? device.available_host_bytes() : 0;
+  const std::int64_t host = own_memory ? less_a_reserve(device.available_host_bytes()) : 0;
   return {
       {.device = std::max<std::int64_t>(0, device.available_bytes() - (own_memory ? kReserve : 0)),
        .host = host},

@@ -27,12 +27,6 @@ std::int64_t host_left(const RunPlan& plan, const Device& device) {
       0, free_host(plan, device) - (device.shares_host_memory() ? plan.needs.total() : 0));
 }
 
-// Free memory less a reserve for other processes.
-std::int64_t but_a_reserve(std::int64_t free) {
-  constexpr std::int64_t kReserve = std::int64_t{4} << 30;
-  return std::max<std::int64_t>(0, free - std::max(kReserve, free / 20));
-}
-
 // Reserve on a device for allocations on demand: lists of attention over very long contexts have up
 // to 16 buffers of some MiB each, kernels are loaded at their first use (libraries', and those that
 // cuDNN makes for a new length), and every allocation is rounded up to 2 MiB. `total` is all memory
@@ -46,7 +40,7 @@ std::int64_t device_reserve(std::int64_t total) {
 std::int64_t host_budget(const RunPlan& plan, const Device& device, std::int64_t others) {
   if (plan.config.memory.host) return *plan.config.memory.host / plan.place.on_host - others;
   if (device.shares_host_memory()) return 0;
-  return but_a_reserve(std::max<std::int64_t>(0, free_host(plan, device) - others));
+  return less_a_reserve(std::max<std::int64_t>(0, free_host(plan, device) - others));
 }
 
 // If memory.host is set, pages get all of it, and the state's host memory is not counted in it.
@@ -69,7 +63,7 @@ std::int64_t disk_budget(const MemoryConfig& memory) {
   if (error)
     throw Error(fmt::format("memory.disk_path {}: {}", memory.disk_path.string(), error.message()),
                 "name a directory on a local disk as memory.disk_path");
-  return but_a_reserve(static_cast<std::int64_t>(space.available));
+  return less_a_reserve(static_cast<std::int64_t>(space.available));
 }
 
 void place_optimizer(RunPlan& plan, StatePlace place, std::int64_t host_bytes = 0) {
@@ -125,6 +119,11 @@ StatePlace first_place(const std::string& wanted) {
 }
 
 }  // namespace
+
+std::int64_t less_a_reserve(std::int64_t free) {
+  constexpr std::int64_t kReserve = std::int64_t{4} << 30;
+  return std::max<std::int64_t>(0, free - std::max(kReserve, free / 20));
+}
 
 DeviceBudget device_budget(const Device& device, std::optional<std::int64_t> wanted,
                            std::int64_t libraries, std::int64_t sharers) {

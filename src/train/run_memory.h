@@ -34,6 +34,9 @@ void plan_memory(RunPlan& plan, Device& device, const MachineRates& rates,
 // share its heads. Needs the plan's place, model and numerics alone.
 void check_place(const RunPlan& plan);
 
+// Free host memory or disk space less a reserve for other processes.
+std::int64_t less_a_reserve(std::int64_t free);
+
 // Device memory that a run may use: `wanted` (memory.gpu) or what is free, whichever is less. If
 // the device has its own memory, a reserve is left for its driver and libraries; of `wanted`, and
 // of a device that is not there, also the `libraries` (library_bytes), which otherwise are not

@@ -25,7 +25,6 @@ namespace {
 constexpr std::int64_t kPage = 4096, kHugePage = std::int64_t{2} << 20;
 constexpr std::int64_t kPartBytes = std::int64_t{1} << 30;  // registered at once, or a unit
 
-// Bytes of arenas that have not been touched yet.
 std::atomic<std::int64_t> promised{0};
 
 std::string text(std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
@@ -118,19 +117,27 @@ class HostArena final : public Memory {
     }
   }
 
+  // So that registration pins existing pages instead of faulting them in. Memory stops to be
+  // promised as it is taken: other arenas may be made meanwhile, and must not count it twice.
+  static void touch(std::byte* begin, std::int64_t bytes) {
+    for (std::int64_t block = 0; block < bytes; block += kHugePage) {
+      const std::int64_t end = std::min(bytes, block + kHugePage);
+      for (std::int64_t i = block; i < end; i += kPage)
+        *const_cast<volatile std::byte*>(begin + i) = std::byte{0};
+      promised -= end - block;
+    }
+  }
+
   void make_ready() {
     cudaSetDevice(device_);
     while (!stopping_) {
       const std::size_t part = next_++;
       if (part >= state_.size()) return;
       std::byte* const begin = begin_of(part);
-      // Touched here first, so that registration pins existing pages instead of faulting them in.
-      for (std::int64_t i = 0; i < bytes_of(part); i += kPage)
-        *const_cast<volatile std::byte*>(begin + i) = std::byte{0};
+      touch(begin, bytes_of(part));
       const cudaError_t status = cudaHostRegister(begin, static_cast<std::size_t>(bytes_of(part)),
                                                   cudaHostRegisterDefault);
       if (status != cudaSuccess) cudaGetLastError();
-      promised -= bytes_of(part);
       const std::scoped_lock lock(mutex_);
       state_[part] = status == cudaSuccess ? State::kReady : State::kRefused;
       if (status != cudaSuccess) refusal_ = status;
@@ -159,6 +166,8 @@ std::unique_ptr<Memory> make_host_arena(std::int64_t bytes, std::int64_t unit,
                                         const std::string& what) {
   return std::make_unique<HostArena>(bytes, unit, what);
 }
+
+std::int64_t promised_host_memory() { return promised; }
 
 std::int64_t available_host_memory() {
   return std::max<std::int64_t>(0, available_memory() - promised);

@@ -13,8 +13,11 @@ namespace longstride::cuda {
 std::unique_ptr<Memory> make_host_arena(std::int64_t bytes, std::int64_t unit,
                                         const std::string& what);
 
-// Bytes that could still be allocated: available memory within machine and cgroup limits, less the
-// memory of arenas that has not been touched yet.
+// Bytes of arenas that have not been touched yet.
+std::int64_t promised_host_memory();
+
+// Bytes that could still be allocated: available memory within machine and cgroup limits, less what
+// is promised.
 std::int64_t available_host_memory();
 
 }  // namespace longstride::cuda
