@@ -32,27 +32,39 @@ std::string group_of(const std::string& name) {
                      end - (begin == std::string::npos ? 0 : begin + 1));
 }
 
+const std::string& name_of(const ParameterSet& gradients, std::int64_t i) {
+  return gradients.specs()[static_cast<std::size_t>(i)].name;
+}
+
+void fetch(const ParameterSet& gradients, std::int64_t i, std::vector<float>& values) {
+  const View view = gradients.view(i);
+  values.resize(static_cast<std::size_t>(view.elements()));
+  gradients.device().copy_to_host(values.data(), view.data(), view.bytes());
+}
+
 }  // namespace
 
 HostGradients fetch_gradients(const ParameterSet& gradients) {
   HostGradients fetched;
-  for (std::int64_t i = 0; i < gradients.size(); ++i) {
-    const View view = gradients.view(i);
-    if (!view.present()) continue;
-    std::vector<float>& values = fetched[gradients.specs()[static_cast<std::size_t>(i)].name];
-    values.resize(static_cast<std::size_t>(view.elements()));
-    gradients.device().copy_to_host(values.data(), view.data(), view.bytes());
-  }
+  for (std::int64_t i = 0; i < gradients.size(); ++i)
+    if (gradients.view(i).present()) fetch(gradients, i, fetched[name_of(gradients, i)]);
   return fetched;
 }
 
-OrderedJson compare_gradients(const HostGradients& a, const HostGradients& b) {
+OrderedJson compare_gradients(const HostGradients& a, const ParameterSet& b) {
   std::map<std::string, Sums> groups;
   Sums all;
-  for (const auto& [name, values] : a) {
-    groups[group_of(name)].add(values, b.at(name));
-    all.add(values, b.at(name));
+  std::vector<float> values;
+  std::size_t compared = 0;
+  for (std::int64_t i = 0; i < b.size(); ++i) {
+    if (!b.view(i).present()) continue;
+    const std::string& name = name_of(b, i);
+    fetch(b, i, values);
+    groups[group_of(name)].add(a.at(name), values);
+    all.add(a.at(name), values);
+    ++compared;
   }
+  LS_CHECK(compared == a.size(), "{} of {} parameters", compared, a.size());
   OrderedJson json = {{"all", all.json()}};
   for (const auto& [name, sums] : groups) json[name] = sums.json();
   return json;

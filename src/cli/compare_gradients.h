@@ -15,7 +15,8 @@ using HostGradients = std::map<std::string, std::vector<float>>;
 HostGradients fetch_gradients(const ParameterSet& gradients);
 
 // For each kind of parameter ("q_proj", "norm", "embed_tokens", ...) over all layers, and for all
-// parameters: |a - b| / |b| and the cosine of the angle between a and b.
-OrderedJson compare_gradients(const HostGradients& a, const HostGradients& b);
+// parameters: |a - b| / |b| and the cosine of the angle between a and b. Fetches one parameter of b
+// at a time, so that a third copy of all never exists.
+OrderedJson compare_gradients(const HostGradients& a, const ParameterSet& b);
 
 }  // namespace longstride::cli

@@ -161,7 +161,7 @@ OrderedJson compare_with_wide(Options o, const Sample& sample, const AdaptedMode
   if (sparse.any())
     json["same_pages"] =
         share_of_same_pages(lists, all_lists(engine.runner().selected(), sparse, layout));
-  json["groups"] = compare_gradients(gradients, fetch_gradients(engine.gradients()));
+  json["groups"] = compare_gradients(gradients, engine.gradients());
   return json;
 }
 
@@ -173,7 +173,7 @@ OrderedJson compare_with_dense(const Options& o, const Sample& sample, const Ada
   const Outcome dense = run(o, sample, model, engine, {});
   OrderedJson json = {{"loss", dense.result.loss_sum / static_cast<double>(dense.result.targets)},
                       {"correct", dense.result.correct}};
-  json["groups"] = compare_gradients(gradients, fetch_gradients(engine.gradients()));
+  json["groups"] = compare_gradients(gradients, engine.gradients());
   return json;
 }
 

@@ -2,7 +2,9 @@
 // workspace.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "model/presets.h"
 #include "plan/step_cost.h"
@@ -17,6 +19,8 @@ struct GpuStep {
   Selection selection = {};
   bool exact = false;
   DType gradient_pages = DType::kF32;
+  std::optional<DType> kv_codes = {};  // of all layers but the first
+  std::int64_t second_window = 0;      // of every second layer, which is not sparse then
   std::int64_t page_memory = PageBudget::kAll, host_memory = PageBudget::kAll;
   std::vector<Retention> across_episodes = {};
 
@@ -26,6 +30,8 @@ struct GpuStep {
     ModelConfig c = find_preset(preset);
     if (layers > 0) c.layers = layers;
     c.windows.assign(static_cast<std::size_t>(c.layers), window);
+    for (std::size_t l = 1; second_window > 0 && l < c.windows.size(); l += 2)
+      c.windows[l] = second_window;
     return c;
   }
 
@@ -37,9 +43,18 @@ struct GpuStep {
     r.compute = DType::kBF16;
     r.kv_gradient_dtype = gradient_pages;
     r.determinism = exact ? Determinism::kExact : Determinism::kFast;
-    if (budget != SparseLayers::kNone)
-      r.sparse = {selection,
-                  std::vector<std::int64_t>(static_cast<std::size_t>(config().layers), budget)};
+    const auto all = static_cast<std::size_t>(config().layers);
+    if (budget != SparseLayers::kNone) {
+      r.sparse = {selection, std::vector<std::int64_t>(all, budget)};
+      for (std::size_t l = 1; second_window > 0 && l < all; l += 2)
+        r.sparse.budgets[l] = SparseLayers::kNone;
+    }
+    if (kv_codes) {
+      std::vector<PageTypes> types(all, {*kv_codes, gradient_pages});
+      types[0].kv = r.compute;
+      r.set_pages(types);
+      if (is_page_code(gradient_pages)) r.hot_pages = 64;
+    }
     return r;
   }
 

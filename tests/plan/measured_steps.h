@@ -16,7 +16,7 @@ struct MeasuredStep {
 inline std::vector<MeasuredStep> measured_steps() {
   constexpr std::int64_t K = 1024, M = 1024 * K, kGiB = std::int64_t{1} << 30;
   constexpr std::int64_t kStreaming = GpuStep::kStreaming;
-  constexpr DType kBF16 = DType::kBF16;
+  constexpr DType kBF16 = DType::kBF16, kI8 = DType::kI8;
   // Four vectors for a page, as up to 256K tokens by default.
   const Selection outliers{
       .summary_tokens = 32, .summary = Summary::kOutliers, .scoring = Scoring::kFocus};
@@ -141,6 +141,53 @@ inline std::vector<MeasuredStep> measured_steps() {
         .gradient_pages = kBF16,
         .page_memory = 118 * kGiB},
        204.2,
+       "docs/sparse.md"},
+      {"sparse 4M, int8, 80 GiB of pages, 104 GiB of host memory, disk",
+       {.tokens = 4 * M,
+        .budget = 64,
+        .gradient_pages = kI8,
+        .kv_codes = kI8,
+        .page_memory = 80 * kGiB,
+        .host_memory = 104 * kGiB},
+       630.0,
+       "docs/sparse.md"},
+      {"sparse 4M, every second layer window, K/V int8, 82 GiB of pages, 104 GiB of host memory, "
+       "disk",
+       {.tokens = 4 * M,
+        .budget = 64,
+        .gradient_pages = kBF16,
+        .kv_codes = kI8,
+        .second_window = 1024,
+        .page_memory = 82 * kGiB,
+        .host_memory = 104 * kGiB},
+       537.4,
+       "docs/sparse.md"},
+      {"sparse 1M, int8, 4 layers, 2.3 GiB of pages",
+       {.tokens = M,
+        .layers = 4,
+        .budget = 64,
+        .gradient_pages = kI8,
+        .kv_codes = kI8,
+        .page_memory = 23 * kGiB / 10},
+       24.44,
+       "docs/sparse.md"},
+      {"sparse 1M, 4 layers, 2.3 GiB of pages",
+       {.tokens = M,
+        .layers = 4,
+        .budget = 64,
+        .gradient_pages = kBF16,
+        .page_memory = 23 * kGiB / 10},
+       24.41,
+       "docs/sparse.md"},
+      {"1.5B, sparse 8M, int8, 2 layers, 8.4 GiB of pages",
+       {.preset = "qwen2.5-1.5b",
+        .tokens = 8 * M,
+        .layers = 2,
+        .budget = 64,
+        .gradient_pages = kI8,
+        .kv_codes = kI8,
+        .page_memory = 84 * kGiB / 10},
+       47.57,
        "docs/sparse.md"},
       // By tokens/s; a training run is exact unless told otherwise.
       {"1.5B, dense 64K, exact, with the update from host memory",
