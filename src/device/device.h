@@ -96,7 +96,8 @@ class Device {
   virtual Stream& stream() = 0;
   // Whether activations may be BF16; every device supports F32.
   virtual bool computes_in_bf16() const { return false; }
-  // Throws Error, with the bytes requested and free, if the device has too little memory.
+  // Zeroed memory, which every lane of a mover may use at once. Throws Error, with the bytes
+  // requested and free, if the device has too little memory.
   virtual std::unique_ptr<Memory> allocate(std::int64_t bytes, const std::string& what) = 0;
   // Host memory for fast copies to and from the device. The caller accesses it in `unit`s, each
   // only after Memory::prepare has returned for it.

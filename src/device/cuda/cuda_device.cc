@@ -30,6 +30,7 @@ class CudaMemory final : public Memory {
     const auto size = static_cast<std::size_t>(bytes > 0 ? bytes : 1);
     LS_CUDA(cudaMalloc(&data_, size));
     LS_CUDA(cudaMemsetAsync(data_, 0, size, stream));
+    LS_CUDA(cudaStreamSynchronize(stream));  // a mover's lanes do not wait for this stream
     allocated_ += bytes_;
   }
   CudaMemory(const CudaMemory&) = delete;
