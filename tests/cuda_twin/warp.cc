@@ -110,12 +110,16 @@ bool Warp::next_group() {
       } else {
         ++j;
       }
-  std::size_t next = groups_.size();
-  for (const bool last_ones : {false, true})
-    for (std::size_t i = 0; i < groups_.size() && (!last_ones || next == groups_.size()); ++i)
-      if (!groups_[i].waits && (last_ones || groups_[i].behind == 0 || --groups_[i].behind == 0) &&
-          (next == groups_.size() || groups_[i].pc < groups_[next].pc))
-        next = i;
+  const auto lowest = [this](const auto& may_run) {
+    std::size_t found = groups_.size();
+    for (std::size_t i = 0; i < groups_.size(); ++i)
+      if (!groups_[i].waits && may_run(groups_[i]) &&
+          (found == groups_.size() || groups_[i].pc < groups_[found].pc))
+        found = i;
+    return found;
+  };
+  std::size_t next = lowest([](Group& g) { return g.behind == 0 || --g.behind == 0; });
+  if (next == groups_.size()) next = lowest([](const Group&) { return true; });
   if (next == groups_.size()) return false;
   groups_[next].behind = 0;
   std::swap(groups_[0], groups_[next]);

@@ -117,8 +117,8 @@ class HostArena final : public Memory {
     }
   }
 
-  // So that registration pins existing pages instead of faulting them in. Memory stops to be
-  // promised as it is taken: other arenas may be made meanwhile, and must not count it twice.
+  // So that registration pins existing pages instead of faulting them in. Memory stops
+  // being promised as it is taken: other arenas may be made meanwhile and must not count it twice.
   static void touch(std::byte* begin, std::int64_t bytes) {
     for (std::int64_t block = 0; block < bytes; block += kHugePage) {
       const std::int64_t end = std::min(bytes, block + kHugePage);
